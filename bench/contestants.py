@@ -15,8 +15,9 @@ BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
+OWN_ROUTED = "ferrule-routed"
 OWN_BEFORE = "ferrule-before"
-YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER, OWN_BEFORE)
+YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_BEFORE)
 """What is no peer: servers that do next to nothing, and ourselves in other circumstances."""
 
 V8_WARM_UP = 3.0
@@ -87,6 +88,12 @@ def layered() -> list[Contestant]:
     own = ferrule()
     variants = {OWN_BARE: "--bare", OWN_LAYER: "--layers=1"}
     return [own, *(replace(own, name=name, pair=(*own.pair, option)) for name, option in variants.items())]
+
+
+def routed() -> list[Contestant]:
+    """Return ourselves with one server, and with a client that routes each call to one of two."""
+    own = ferrule()
+    return [own, replace(own, name=OWN_ROUTED, pair=(*own.pair, "--targets=2"))]
 
 
 def contestants() -> list[Contestant]:

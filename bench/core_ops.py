@@ -15,6 +15,7 @@ import gc
 import inspect
 import itertools
 import os
+import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -221,6 +222,27 @@ def notifying(workers: int) -> Op:
     return lambda: subscriptions.updated(next_uri(), {})
 
 
+def checking() -> Op:
+    """Ask a closed breaker whether a call may be sent, and tell it that it went well."""
+    from ferrule.balancing.breaker import Breaker
+
+    breaker = Breaker()
+
+    def allow_and_settle() -> object:
+        return breaker.allow(0.0) and breaker.ok(0.0)
+
+    return allow_and_settle
+
+
+def picking() -> Op:
+    """Pick the least loaded of three targets."""
+    from ferrule.balancing.policy import Target, policy_named
+
+    policy = policy_named("least_loaded")
+    targets = [Target(name, latency=number / 1000) for number, name in enumerate("abc")]
+    return lambda: policy.pick(targets, None, random.random)
+
+
 def _result_of(work: Coroutine[object, object, object]) -> object:
     """Run a coroutine that never has to wait."""
     try:
@@ -241,6 +263,8 @@ PARTS = (
     Part("validate arguments", "PERF-06", 500_000, validating),
     Part("read a resource", "PERF-08", 242_000, reading),
     Part("notify a subscriber", "PERF-09", 100_000, notifying),
+    Part("check a breaker", "ROUT-04", 1_000_000, checking),
+    Part("pick a target", "ROUT-02", 500_000, picking),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_STDIO, is_python
+from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_STDIO, is_python
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
@@ -17,6 +17,7 @@ from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
 from bench.streamable.wire import Mode
+from bench.watched import METRICS, RECEIPTS, TRACING
 
 BEST_PEER = "the best peer"
 BEST_PYTHON_PEER = "the best Python peer"
@@ -139,6 +140,16 @@ def _layer_price() -> Floor:
     return Floor("middleware", "one layer of middleware that passes on, µs", 2, figure, at_most=True)
 
 
+def _routed_share(limit: float) -> Floor:
+    """Return what a call costs that goes to one of two servers, beside a direct one."""
+
+    def figure(results: Results) -> float | None:
+        routed = _rival(results, "routed", "x1", OWN_ROUTED, "cpu_us")
+        return None if routed is None else routed / _own(results, "routed", "x1", "cpu_us")
+
+    return Floor("routed", "in memory, routed to one of two: CPU, times a direct call", limit, figure, at_most=True)
+
+
 def _session_memory(limit: float) -> Floor:
     text = "HTTP: resident KB of an idle session"
     figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="session_kb")
@@ -171,6 +182,18 @@ def _rate(part: Part) -> Floor:
     )
 
 
+def _watched(feature: str, limit: float) -> Floor:
+    """Return what a feature adds to a call over stdio that nobody watches."""
+    figure = partial(_own, scenario="watched", case=feature, name="over_plain")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, %", limit, figure, at_most=True)
+
+
+def _watched_price(feature: str, limit: float) -> Floor:
+    """Return the same in microseconds, of the thread that answers."""
+    figure = partial(_own, scenario="watched", case=feature, name="more_us")
+    return Floor("watched", f"stdio call {feature}: more CPU than without, µs", limit, figure, at_most=True)
+
+
 FLOORS = (
     _times("call", MANY, "mcp-2.3.0", 45, "stdio call, 64 in flight"),
     _times("call", MANY, "ts-sdk-1.32.2", 1.5, "stdio call, 64 in flight"),
@@ -187,6 +210,7 @@ FLOORS = (
     _times("search_memory", "x64", BEST_PYTHON_PEER, 20, "in memory, nested argument, 64 in flight"),
     _within("middleware", "x1", OWN_BARE, 1.1, "in memory, middleware not used"),
     _layer_price(),
+    _routed_share(1.3),
     *_socket_floors(),
     *_http_floors(),
     _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),
@@ -198,6 +222,9 @@ FLOORS = (
     _session_memory(1.5),
     _still_answering(),
     _times("http_client", "x64", BEST_PEER, 15, "HTTP client, 64 in flight"),
+    _watched(METRICS, 10),
+    _watched(TRACING, 5),
+    _watched_price(RECEIPTS, 8),
     *(_rate(part) for part in PARTS if part.is_floor),
 )
 

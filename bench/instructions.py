@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ferrule import Client, Http, Server, Tcp, WebSocket
+from ferrule import Client, Http, Server, SetupError, Tcp, WebSocket
 from ferrule.transports.contract import Listener
 
 CALLS = 40
@@ -78,10 +78,13 @@ async def call(client: Client, times: int) -> None:
         await client.call_tool("add", {"a": 1, "b": 2})
 
 
-async def count_in_memory() -> float:
-    """Count a call with client and server in one process."""
+async def count_in_memory(servers: int = 1) -> float:
+    """Count a call with client and server in one process; of several servers, each call goes to one."""
     counter = Counter()
-    async with Client(new_server()) as client:
+    target: Any = new_server()
+    if servers > 1:
+        target = [new_server() for _ in range(servers)]
+    async with Client(target) as client:
         await call(client, WARM_UP)
         counter.on()
         await asyncio.create_task(call(client, CALLS))
@@ -168,12 +171,22 @@ def _initialize(connection: socket.socket) -> None:
         rest += connection.recv(65536)
 
 
+def http(*, metrics: bool = False) -> Http:
+    """Return a listener with metrics or without; checkouts from before metrics have none to switch off."""
+    try:
+        return Http(port=0, metrics=metrics)
+    except SetupError:
+        return Http(port=0)
+
+
 OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
     "call in memory": count_in_memory,
+    "call in memory, to one of two servers": lambda: count_in_memory(2),
     "call over TCP": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}")),
     "call over WebSocket": lambda: count_served(WebSocket(port=0), calls_to("ws://127.0.0.1:{port}/mcp/ws")),
-    "call over HTTP": lambda: count_served(Http(port=0), calls_to("http://127.0.0.1:{port}/mcp")),
-    "session opened over HTTP": lambda: count_served(Http(port=0), open_sessions),
+    "call over HTTP": lambda: count_served(http(), calls_to("http://127.0.0.1:{port}/mcp")),
+    "call over HTTP with metrics": lambda: count_served(http(metrics=True), calls_to("http://127.0.0.1:{port}/mcp")),
+    "session opened over HTTP": lambda: count_served(http(), open_sessions),
 }
 
 

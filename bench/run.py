@@ -2,12 +2,12 @@
 
     python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--before CHECKOUT] [--quick] [--check]
 
-Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware (one process);
-core_ops_1k … core_ops_1m, and core_ops_sustained for 30 s; tcp, ws, tcp_idle, which `sockets` means together; and over
-HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means. Without a choice
-everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are coarse.
-`--before` measures another checkout of Ferrule in turn with this one, prints what became slower or faster, and exits
-with 1 where an operation costs over 10 % more than before.
+Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, routed, watched (one
+process); core_ops_1k … core_ops_1m, and core_ops_sustained for 30 s; tcp, ws, tcp_idle, which `sockets` means together;
+and over HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means. Without a
+choice everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are
+coarse. `--before` measures another checkout of Ferrule in turn with this one, prints what became slower or faster, and
+exits with 1 where an operation costs over 10 % more than before.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_core_s
 from bench.sockets.scenarios import SOCKETS, run_sockets, socket_field
 from bench.streamable.scenarios import HTTP, run_http
 from bench.tables import report
+from bench.watched import SCENARIO as WATCHED
+from bench.watched import run_watched
 
 GROUPS = {"http": HTTP, "sockets": SOCKETS}
-DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, "core_ops_100k"]
-ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, *WORKLOADS, SUSTAINED]
+DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, "core_ops_100k"]
+ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, *WORKLOADS, SUSTAINED]
 
 BUDGET = 1.1
 """What one operation may cost, as a multiple of what it did before."""
@@ -100,6 +102,8 @@ def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | N
         run_sockets(scenarios, socket_field(field), pace, results)
     if any(name in scenarios for name in HTTP):
         run_http(scenarios, field_of([*added, *http_contestants()], only), pace, results)
+    if WATCHED in scenarios:
+        run_watched(results)
     for workload in [name for name in scenarios if name in WORKLOADS]:
         run_core_ops(workload, results)
     if SUSTAINED in scenarios:

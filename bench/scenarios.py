@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered
+from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered, routed
 from bench.core_ops import run_sustained, run_workload
 from bench.memory import measure_pair
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era, Operation
@@ -36,7 +36,7 @@ LOADS = (
     LoadScenario("list", (Era.HANDSHAKE,), (1,), LISTED_TOOLS - OWN_TOOLS),
 )
 STDIO = (*(load.name for load in LOADS), "cold")
-IN_MEMORY = {"memory": "call", "search_memory": "search", "middleware": "call"}
+IN_MEMORY = {"memory": "call", "search_memory": "search", "middleware": "call", "routed": "call"}
 """What a client asks of its own server in one process."""
 
 
@@ -84,11 +84,11 @@ def run_cold(field: list[Contestant], pace: Pace, results: Results) -> None:
 
 
 def run_memory(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
-    """Let each client call its own server in one process; middleware is measured on ourselves alone."""
+    """Let each client call its own server in one process; middleware and routing are measured on ourselves alone."""
+    ourselves = {"middleware": layered(), "routed": routed()}
     for name, operation in IN_MEMORY.items():
         if name in names:
-            runners = layered() if name == "middleware" else field
-            run_pairs(name, OPERATIONS[operation], runners, pace, results)
+            run_pairs(name, OPERATIONS[operation], ourselves.get(name, field), pace, results)
 
 
 def run_pairs(

@@ -28,6 +28,8 @@ COLUMNS = (
     ("per s", "per_s", _count),
     ("CPU µs", "cpu_us", _small),
     ("CPU ms", "cpu_ms", _small),
+    ("% over plain", "over_plain", _fine),
+    ("µs more", "more_us", _fine),
     ("wall ms", "start_ms", _small),
     ("KB/connection", "connection_kb", _fine),
     ("KB/session", "session_kb", _fine),

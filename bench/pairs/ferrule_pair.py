@@ -24,7 +24,10 @@ if chosen.bare:
 
 async def main() -> None:
     """Measure calls from this client."""
-    async with Client(chosen.url or app) as client:
+    target = chosen.url or app
+    if chosen.targets > 1:
+        target = [target] * chosen.targets
+    async with Client(target) as client:
 
         async def call(tool: str, arguments: dict) -> object:
             return (await client.call_tool(tool, arguments)).structured_content

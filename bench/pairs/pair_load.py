@@ -59,6 +59,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--tool", default="add")
     parser.add_argument("--arguments", type=json.loads, default={"a": 2, "b": 40})
     parser.add_argument("--expected", type=json.loads, default=42)
+    parser.add_argument("--targets", type=int, default=1)
     parser.add_argument("--layers", type=int, default=0, help="how many layers of middleware, where there is any")
     parser.add_argument("--bare", action="store_true", help="call the handler of tools itself, past any composition")
     parser.add_argument("--url", help="call this server, not one in the same process")

@@ -10,6 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ferrule.balancing.breaker import BreakerSettings
+    from ferrule.balancing.bulkhead import BulkheadSettings
+    from ferrule.balancing.ejection import EjectionSettings
+    from ferrule.balancing.hedge import Hedge
+    from ferrule.balancing.retry import RetrySettings
     from ferrule.client.client import Client
     from ferrule.client.features.tasks import Task
     from ferrule.client.link.reconnect import Reconnect
@@ -22,7 +27,9 @@ if TYPE_CHECKING:
         FerruleError,
         Forbidden,
         HttpFailed,
+        NoTarget,
         OutcomeUnknown,
+        Overloaded,
         PeerError,
         Refusal,
         SetupError,
@@ -53,6 +60,9 @@ if TYPE_CHECKING:
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
     from ferrule.telemetry.observer import Observer
+    from ferrule.telemetry.receipt_log import Receipts
+    from ferrule.telemetry.redaction import RecordRule
+    from ferrule.telemetry.tracer import Tracing
     from ferrule.transports.graphql.listener import Graphql
     from ferrule.transports.http.listener import Http
     from ferrule.transports.http.routes.web import WebRequest, WebResponse
@@ -63,6 +73,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 HOMES = {
+    "BreakerSettings": "ferrule.balancing.breaker",
+    "BulkheadSettings": "ferrule.balancing.bulkhead",
+    "EjectionSettings": "ferrule.balancing.ejection",
+    "Hedge": "ferrule.balancing.hedge",
+    "RetrySettings": "ferrule.balancing.retry",
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
     "Reconnect": "ferrule.client.link.reconnect",
@@ -80,6 +95,9 @@ HOMES = {
     "Arg": "ferrule.server.offers.transforms",
     "transformed": "ferrule.server.offers.transforms",
     "Observer": "ferrule.telemetry.observer",
+    "Receipts": "ferrule.telemetry.receipt_log",
+    "RecordRule": "ferrule.telemetry.redaction",
+    "Tracing": "ferrule.telemetry.tracer",
     "Audio": "ferrule.server.calls.files",
     "File": "ferrule.server.calls.files",
     "Image": "ferrule.server.calls.files",
@@ -108,7 +126,9 @@ HOMES = {
     "FerruleError": "ferrule.errors",
     "Forbidden": "ferrule.errors",
     "HttpFailed": "ferrule.errors",
+    "NoTarget": "ferrule.errors",
     "OutcomeUnknown": "ferrule.errors",
+    "Overloaded": "ferrule.errors",
     "PeerError": "ferrule.errors",
     "Refusal": "ferrule.errors",
     "SetupError": "ferrule.errors",
@@ -127,6 +147,8 @@ __all__ = [
     "Ask",
     "AssistantMessage",
     "Audio",
+    "BreakerSettings",
+    "BulkheadSettings",
     "Caching",
     "CallFailed",
     "CapabilityNotSupported",
@@ -136,29 +158,36 @@ __all__ = [
     "Context",
     "Declined",
     "Depends",
+    "EjectionSettings",
     "ErrorMapping",
     "Extension",
     "FerruleError",
     "File",
     "Forbidden",
     "Graphql",
+    "Hedge",
     "Http",
     "HttpFailed",
     "Image",
     "Logging",
     "Message",
     "Middleware",
+    "NoTarget",
     "Observer",
     "OpenApiRule",
     "OutcomeUnknown",
+    "Overloaded",
     "PeerError",
     "Principal",
     "Progress",
     "RateLimit",
+    "Receipts",
     "Reconnect",
+    "RecordRule",
     "Refusal",
     "Refused",
     "RequestFacts",
+    "RetrySettings",
     "Server",
     "SetupError",
     "Stdio",
@@ -170,6 +199,7 @@ __all__ = [
     "Timing",
     "ToolError",
     "ToolResult",
+    "Tracing",
     "Unauthorized",
     "Unix",
     "UserMessage",

@@ -60,6 +60,8 @@ class Refusal(FerruleError):
 
     status: int | None = None
     """The HTTP status of the answer; None for the one that goes with the code."""
+    stateless_status: ClassVar[int | None] = None
+    """The same in the stateless era, where every answer may have a status of its own."""
     headers: Mapping[str, str] = NO_HEADERS
     """Headers of the HTTP answer, such as `WWW-Authenticate`."""
 
@@ -154,12 +156,16 @@ class Busy(Refusal):
 class RateLimited(Busy):
     """This caller asks more often than it may."""
 
-    def __init__(self, retry_after: float) -> None:
+    stateless_status = 429
+
+    def __init__(self, retry_after: float, headers: Mapping[str, str] = NO_HEADERS) -> None:
         if retry_after == float("inf"):
             super().__init__("Rate limit exceeded: no more calls are allowed")
+            self.headers = headers
             return
         super().__init__(f"Rate limit exceeded: try again in {retry_after:.3g} s")
         self.data = {"retryAfter": round(retry_after, 3)}
+        self.headers = {"Retry-After": str(math.ceil(retry_after)), **headers}
 
 
 class ToolBusy(Busy):
@@ -431,11 +437,13 @@ class EncodeError(FerruleError):
 class SupervisorFailed(FerruleError):
     """A supervisor could not start its children, or restarted them too often and gave up."""
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(self, path: str, reason: str, *, gave_up: bool = False) -> None:
         super().__init__(f"{path}: {reason}")
         self.path = path
         """Which supervisor: its name behind those of the supervisors above it, as `app/listeners`."""
         self.reason = reason
+        self.gave_up = gave_up
+        """Whether it restarted a child too often; else a child could not be started, or an end was final."""
 
 
 class AlreadyRegistered(FerruleError):

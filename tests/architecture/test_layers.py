@@ -12,6 +12,7 @@ LAYERS = {
     "codes": -1,
     "errors": 0,
     "porting_hints": 0,
+    "settings": 1,
     "budgets": 1,
     "identity": 1,
     "wire": 2,
@@ -26,7 +27,7 @@ LAYERS = {
     "cli": 8,
 }
 STRANGERS = {frozenset({"wire", "schema"}), frozenset({"runtime", "transports"}), frozenset({"server", "client"})}
-LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "settings", "balancing", "registry"}
+LEAVES = {"supervision", "stores", "telemetry", "auth", "validation", "balancing", "registry"}
 LEAVES_USED_FROM = 4
 LEAVES_MAY_USE = 2
 FREE = {"testing", "types", "__init__", "__main__"}
@@ -60,9 +61,21 @@ LATE_IMPORTS = {
     ("server/hosting/host.py", "ferrule.server.calls.tasks"): "only a server with tasks keeps them",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/serving.py", "uvloop"): "optional: there is none on Windows",
+    ("server/hosting/directory.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",
+    ("supervision/supervisor.py", "random"): "only a child that died is restarted after a delay",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.runtime.meter"): "only a server with metrics needs it",
     ("server/hosting/host.py", "ferrule.runtime.watch"): "only a server with observers needs it",
+    ("server/hosting/host.py", "ferrule.server.hosting.monitor"): "only a server that is watched has one",
+    ("server/hosting/host.py", "ferrule.server.middleware.rate_limit"): "only a server with rates limits them",
+    ("server/hosting/host.py", "ferrule.telemetry.logs"): "only a server that writes its own log needs it",
+    ("telemetry/otel_metrics.py", "opentelemetry"): "optional: only who exports metrics has it",
     ("client/settings.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
+    ("server/settings.py", "ferrule.telemetry.receipt_log"): "only a server with receipts needs it",
+    ("server/settings.py", "ferrule.telemetry.tracer"): "only a server that is traced needs it",
+    ("client/settings.py", "ferrule.telemetry.tracer"): "only a client that is traced needs it",
+    ("telemetry/tracer.py", "ferrule.telemetry.request_span"): "optional: it needs OpenTelemetry",
+    ("settings/sources.py", "opentelemetry"): "optional: looked for where the environment names an exporter",
     ("client/link/link.py", "ferrule.runtime.watch"): "only a client with observers needs it",
     ("transports/process/child.py", "ferrule.telemetry.observer"): "only a client with observers needs it",
     ("server/server.py", "ferrule.server.extensions.own_methods"): "only a server with methods of its own needs them",
@@ -73,6 +86,11 @@ LATE_IMPORTS = {
     ("server/server.py", "ferrule.server.extensions.skills"): "only a server with skills needs them",
     ("server/server.py", "ferrule.server.extensions.apps"): "only a server with pages needs them",
     ("transports/registry.py", "importlib"): "only a transport that is not ours is looked for in other packages",
+    ("transports/http/engine/engine.py", "h2"): "optional: HTTP/2 is an extra",
+    (
+        "transports/http/engine/engine.py",
+        "ferrule.transports.http.engine.http2.connection",
+    ): "only a peer that speaks HTTP/2 needs it",
     (
         "transports/graphql/listener.py",
         "ferrule.transports.graphql.endpoint",
@@ -93,6 +111,7 @@ LOADERS = {
     "__init__.py": "each public name is imported when it is first used",
     "server/hosting/serving.py": "only a server that is served as an ASGI app needs one",
     "transports/registry.py": "the table of transports by name",
+    "client/client.py": "only a client of several targets is made of clients and a router",
     "server/hosting/host.py": "only a server with routes of its own needs the half of HTTP that serves them",
     "client/link/inbox.py": "a handler may be named as text",
     "cli/target.py": "the user's file",

@@ -13,13 +13,13 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 336,  # 285 before balancing, registry, routing, settings, supervisors and telemetry; 10 are GraphQL
-    "modules under 60 lines": 82,
+    "modules": 365,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
+    "modules under 60 lines": 84,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 12,
     "Any per 1000": 25,
     "gerund module names": 1,
-    "public attributes of the largest class": 70,
+    "public attributes of the largest class": 73,  # a client of several targets has a router
     "modules in the largest ring": 0,
 }
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from source_tree import Module, modules
 
-LONGEST_MODULE = 550
+LONGEST_MODULE = 600
 LONGEST_FUNCTION = 60
 
 EMPTY_WORDS = {"manager", "managers", "helper", "helpers", "util", "utils", "common", "shared", "base", "impl", "info"}
@@ -17,6 +17,7 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 WORDS_OF_THE_SPECIFICATION = {
     ("client/client.py", "server_info"),
+    ("routing/client.py", "server_info"),
     ("client/link/opening.py", "_server_info"),
     ("server/calls/context.py", "info"),
 }

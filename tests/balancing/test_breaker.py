@@ -91,6 +91,17 @@ class TestClosed:
             breaker.failed(0.0)
         assert breaker.state == "closed"
 
+    def test_the_eleventh_call_is_no_longer_in_the_window(self) -> None:
+        breaker = Breaker()
+        for failed in (True, False, False, False, True, False, True, False, True, False, True):
+            if failed:
+                breaker.failed(0.0)
+            else:
+                breaker.ok(0.0)
+        assert (breaker.state, breaker.stats().failure_rate) == ("closed", 0.4)
+        breaker.failed(0.0)
+        assert breaker.state == "open"
+
     def test_faults_of_this_machine_are_counted_apart_and_open_nothing(self) -> None:
         breaker = Breaker()
         for _ in range(100):
@@ -133,6 +144,20 @@ class TestOpen:
             breaker.probed(now, ok=False)
             pauses.append(pause)
         assert pauses == [1, 1, 2, 4, 8, 16, 30, 30]
+
+    def test_the_pauses_start_over_when_it_has_been_closed(self) -> None:
+        breaker = opened(Breaker())
+        for now in (1.0, 2.0, 4.0):
+            breaker.probed(now, ok=False)
+        breaker.reset(5.0)
+        opened(breaker, 10.0)
+        pauses = []
+        now = 10.0
+        for _ in range(3):
+            pauses.append(breaker.next_probe - now)
+            now = breaker.next_probe
+            breaker.probed(now, ok=False)
+        assert pauses == [1, 1, 2]
 
     def test_a_probe_that_succeeds_makes_it_half_open_at_once(self) -> None:
         breaker = opened(Breaker())
@@ -491,3 +516,22 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
 )
 def test_what_counts_as_a_failure_of_the_target(error: BaseException | None, verdict: Verdict) -> None:
     assert verdict_of(error) == verdict
+
+
+def test_the_longest_times_may_be_the_first_ones() -> None:
+    settings = BreakerSettings(open_time=7.0, longest_open_time=7.0, first_probe=3.0, longest_probe=3.0)
+    assert (settings.longest_open_time, settings.longest_probe) == (7.0, 3.0)
+    with pytest.raises(SetupError, match="longest_open_time must be at least open_time, 8 s"):
+        BreakerSettings(open_time=8.0, longest_open_time=7.0)
+    with pytest.raises(SetupError, match="longest_probe must be at least first_probe, 4 s"):
+        BreakerSettings(first_probe=4.0, longest_probe=3.0)
+
+
+def test_one_call_may_be_enough() -> None:
+    breaker = Breaker(BreakerSettings(failures=1, window=1, successes=1))
+    breaker.failed(0.0)
+    assert breaker.state == "open"
+    breaker.probed(1.0, ok=True)
+    assert breaker.allow(1.0)
+    breaker.ok(1.0)
+    assert breaker.state == "closed"

@@ -169,6 +169,30 @@ class TestTurns:
         assert sum(served.values()) == 300
 
 
+class TestServiceTime:
+    def test_it_is_a_moving_average_in_which_the_newest_call_counts_a_tenth(self) -> None:
+        bulkhead = small(in_flight=2, queue=0, share=1.0)
+        for seconds, average in ((2.0, 2.0), (4.0, 2.2), (0.0, 1.98)):
+            bulkhead.leave(entered(bulkhead, None, 0.0), seconds)
+            assert bulkhead.service_time == pytest.approx(average)
+
+    def test_waiting_is_no_service(self) -> None:
+        bulkhead = small(in_flight=1, queue=1, share=1.0)
+        first = entered(bulkhead, None, 0.0)
+        second = entered(bulkhead, None, 0.0)
+        bulkhead.leave(first, 2.0)
+        bulkhead.leave(second, 4.0)
+        assert bulkhead.service_time == 2.0
+
+    def test_a_call_without_a_ticket_counts_too_and_makes_room(self) -> None:
+        bulkhead = small(in_flight=1, queue=1, share=1.0)
+        bulkhead.in_flight += 1
+        waiting = entered(bulkhead, None, 0.0)
+        assert not waiting.admitted
+        assert bulkhead.leave_freely(3.0, 3.0) is waiting
+        assert (bulkhead.service_time, bulkhead.in_flight) == (3.0, 1)
+
+
 class TestDeadlines:
     def test_who_cannot_be_served_in_time_is_refused_at_once(self) -> None:
         bulkhead = small(in_flight=1, queue=100, share=1.0)

@@ -68,6 +68,15 @@ class TestFailuresInARow:
             assert not ejection.is_ejected("t0")
         assert lengths == [30, 60, 90, 120, 150, 180, 210, 240, 270, 300, 300, 300]
 
+    def test_one_that_is_taken_back_may_fail_four_calls_again(self) -> None:
+        ejection = group(3)
+        fail(ejection, "t0", 0.0)
+        ejection.sweep(40.0)
+        fail(ejection, "t0", 41.0, times=4)
+        assert ejection.ejected == []
+        ejection.failed("t0", 41.0)
+        assert ejection.ejected == ["t0"]
+
     def test_every_interval_of_good_conduct_takes_one_away(self) -> None:
         told: list[tuple[str, str, float]] = []
         ejection = group(3, told)
@@ -110,6 +119,23 @@ class TestHowMany:
         ejection.failed("t1", 1.0)
         assert ejection.ejected == ["t1"]
 
+    def test_one_that_is_taken_back_makes_one_place(self) -> None:
+        ejection = group(20)
+        for name in ("t0", "t1"):
+            fail(ejection, name, 0.0)
+        ejection.sweep(40.0)
+        assert ejection.ejected == []
+        for name in ("t2", "t3", "t4"):
+            fail(ejection, name, 41.0)
+        assert ejection.ejected == ["t2", "t3"]
+
+    def test_removing_one_that_is_not_ejected_makes_no_place(self) -> None:
+        ejection = group(6)
+        fail(ejection, "t0", 1.0)
+        ejection.remove("t1")
+        fail(ejection, "t2", 1.0)
+        assert ejection.ejected == ["t0"]
+
     @given(st.lists(st.tuples(st.integers(0, 29), st.booleans(), st.floats(0, 3)), max_size=300))
     def test_never_more_than_allowed_whatever_happens(self, steps: list[tuple[int, bool, float]]) -> None:
         ejection = Ejection(EjectionSettings(failures=1))
@@ -134,6 +160,18 @@ class TestSuccessRate:
             ejection.ok(name)
         for _ in range(good - bad):
             ejection.ok(name)
+
+    def test_five_with_enough_calls_are_compared_and_four_are_not(self) -> None:
+        for size, ejected in ((5, ["t0"]), (4, [])):
+            ejection = Ejection(EjectionSettings(deviations=1.0))
+            for number in range(size):
+                ejection.add(f"t{number}")
+            ejection.sweep(0.0)
+            for number in range(size):
+                self.calls(ejection, f"t{number}", good=90, bad=40 if number == 0 else 0)
+                self.calls(ejection, f"t{number}", good=10, bad=0)
+            ejection.sweep(10.0)
+            assert ejection.ejected == ejected
 
     def test_one_far_below_the_others_is_ejected_at_the_sweep(self) -> None:
         told: list[tuple[str, str, float]] = []
@@ -214,3 +252,9 @@ def test_an_unknown_target_is_not_ejected() -> None:
 def test_settings_that_could_not_work_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SetupError, match=next(iter(options))):
         EjectionSettings(**options)  # type: ignore[arg-type]
+
+
+def test_the_longest_time_may_be_the_first_one() -> None:
+    assert EjectionSettings(base_time=40.0, longest_time=40.0).longest_time == 40.0
+    with pytest.raises(SetupError, match="longest_time must be at least base_time, 40 s"):
+        EjectionSettings(base_time=40.0, longest_time=39.0)

@@ -42,16 +42,15 @@ class TestLatencies:
         assert found in kept
         assert sum(sample <= found for sample in kept) >= share * len(kept) - 1e-9
 
-    def test_a_percentile_is_at_most_a_hundred_calls_old(self) -> None:
+    def test_a_percentile_is_that_of_the_moment(self) -> None:
         latencies = Latencies()
         for _ in range(500):
             latencies.add(1.0)
         assert latencies.percentile(0.95) == 1.0
         for number in range(1, 601):
             latencies.add(2.0)
-            if number % 100 == 0:
-                expected = 2.0 if 0.95 * min(500 + number, 1000) > 500 else 1.0
-                assert latencies.percentile(0.95) == expected
+            expected = 2.0 if 0.95 * min(500 + number, 1000) > 500 else 1.0
+            assert latencies.percentile(0.95) == expected
 
 
 class TestWhen:
@@ -61,6 +60,25 @@ class TestWhen:
         for number in range(1, 101):
             latencies.add(float(number))
         assert timer.delay() == 95.0
+
+    def test_among_few_calls_every_one_counts_at_once(self) -> None:
+        latencies = Latencies()
+        timer = HedgeTimer(Hedge(), latencies)
+        for count, seconds in ((30, 1.0), (30, 2.0), (39, 3.0)):
+            for _ in range(count):
+                latencies.add(seconds)
+            assert timer.delay() == seconds
+
+    def test_among_many_the_percentile_is_counted_again_every_hundred_calls(self) -> None:
+        latencies = Latencies()
+        timer = HedgeTimer(Hedge(), latencies)
+        for _ in range(1000):
+            latencies.add(1.0)
+        assert timer.delay() == 1.0
+        for _ in range(1000):
+            latencies.add(2.0)
+        assert [timer.delay() for _ in range(100)] == [1.0] * 100
+        assert timer.delay() == 2.0
 
     def test_never_sooner_than_the_least(self) -> None:
         latencies = Latencies()

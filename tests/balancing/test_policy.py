@@ -311,6 +311,24 @@ class TestAdaptive:
         assert policy.score("d") == 0.0
         assert policy.score("unknown") == 0.0
 
+    def test_the_figures_of_one_without_calls_are_halved_each_second(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        idle, busy = targets
+        idle.calls = idle.errors = 2
+        idle.latency = 4.0
+        for number in range(1, 4):
+            busy.calls = number
+            busy.latency = 2.0
+            policy.refresh(targets)
+        # Errors 0.5, 0.25, 0.125 of the worst, which is itself; latency 4, 2, 1 of the other's 2.
+        assert policy.score("a") == pytest.approx(0.3 + 0.2 * 0.5)
+        assert policy.score("b") == pytest.approx(0.2)
+
+    def test_of_two_with_the_same_score_the_first_taken_is_picked(self) -> None:
+        policy, targets = Adaptive(), group(1, 1)
+        policy.refresh(targets)
+        assert (name_of(policy, targets, chance=0.0), name_of(policy, targets, chance=0.6)) == ("a", "b")
+
     def test_it_is_read_once_a_second_not_at_every_pick(self) -> None:
         """ROUT-03"""
         policy, targets = Adaptive(), group(1, 1)
@@ -366,16 +384,16 @@ class TestTarget:
         target.started()
         target.started()
         assert (target.in_flight, target.load) == (2, 1.0)
-        target.finished(0.5)
+        target.answered(0.5)
         assert target.latency == 0.5
-        target.finished(1.5, failed=True)
+        target.failed(1.5)
         assert target.latency == pytest.approx(0.6)
         assert (target.in_flight, target.calls, target.errors) == (0, 2, 1)
 
     def test_a_call_that_says_nothing_about_the_target_leaves_its_figures(self) -> None:
         target = Target("a")
         target.started()
-        target.finished(None)
+        target.released()
         assert (target.in_flight, target.calls, target.latency) == (0, 0, 0.0)
 
     @pytest.mark.parametrize("weight", [0, -1, 1001, float("nan"), True, "1"])
@@ -387,3 +405,26 @@ class TestTarget:
 def test_a_policy_that_is_not_there_is_refused_with_those_that_are() -> None:
     with pytest.raises(SetupError, match="no policy 'fastest': it is one of round_robin, least_loaded, random"):
         policy_named("fastest")
+
+
+def test_nothing_is_left_on_the_ring_of_one_that_was_removed() -> None:
+    ring, targets = Ring(), group(1, 2)
+    ring.pick(targets, "key", lambda: 0.0)
+    assert len(ring._points) == 3 * 160
+    ring.forget("a")
+    assert {name for _, name in ring._points} == {"b"}
+    ring.forget("a")
+    assert len(ring._points) == 2 * 160
+
+
+def test_of_three_the_least_loaded_is_picked_and_of_four_the_less_loaded_of_two() -> None:
+    """ROUT-02"""
+    for size, picked in ((3, "a"), (4, "c")):
+        targets = group(*[1] * size)
+        for target in targets[1:]:
+            target.in_flight = 2
+        targets[2].in_flight = 1
+        # Of four, 0.4 and 0.6 take the second and the third.
+        found = LeastLoaded().pick(targets, None, iter([0.4, 0.6]).__next__)
+        assert found is not None
+        assert found.name == picked

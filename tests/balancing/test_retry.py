@@ -113,3 +113,14 @@ class TestWhatMayBeSentAgain:
 def test_settings_that_could_not_work_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(SetupError, match=next(iter(options))):
         RetrySettings(**options)  # type: ignore[arg-type]
+
+
+def test_a_slice_begins_with_its_first_moment() -> None:
+    budget = Budget(share=1.0, least=0, window=10.0)
+    budget.called(0.5)
+    budget.called(1.0)
+    assert budget.take(10.5)
+    assert not budget.take(10.5)
+    fresh = Budget(share=1.0, least=0, window=10.0)
+    fresh.called(1.0)
+    assert not fresh.take(11.0)

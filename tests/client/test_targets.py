@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ferrule import Client, Server
-from ferrule.client.targets import transport_for
+from ferrule.client.targets import is_group, transport_for
 from ferrule.errors import SetupError
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
@@ -289,3 +289,67 @@ def test_a_websocket_is_reached_with_its_options_and_the_headers_of_a_configurat
 async def test_an_option_a_socket_does_not_have_is_one_clear_sentence(target, options, said):
     with pytest.raises(SetupError, match=said):
         await Client(target, **options).connect()
+
+
+class TestSeveralTargets:
+    """`Client([…])`: a command, or several servers that offer the same."""
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            "http://a/mcp",
+            "server.py",
+            {"mcpServers": {}},
+            Server("a"),
+            ["python", "server.py"],
+            ["./server.py"],
+            ["uvx", "mcp-proxy", "http://a/mcp"],
+            ("python", Path("server.py"), 8000),
+            [Path("server"), "--port", 1.5],
+            ["server.py", "config.json", "--fast"],
+            [],
+            b"bytes",
+        ],
+    )
+    def test_a_command_and_whatever_is_no_list_is_one_target(self, target: object) -> None:
+        assert not is_group(target)
+
+    @pytest.mark.parametrize(
+        "target",
+        [
+            ["http://a/mcp"],
+            ["http://a/mcp", "ws://b/mcp", "tcp://c:5000", "unix:/tmp/d", "stdio:python e.py"],
+            [Server("a"), Server("b")],
+            ("http://a/mcp", Server("b"), {"mcpServers": {}}, ["python", "c.py"]),
+            ["http://a/mcp", "server.py", Path("server.py"), "server.py:app", "mcp.json"],
+            ["server.py", Server("b")],
+            [["python", "a.py"], ["python", "b.py"]],
+        ],
+    )
+    def test_a_list_of_addresses_and_objects_is_several_targets(self, target: object) -> None:
+        assert is_group(target)
+
+    def test_a_folder_of_a_project_is_a_target_among_others(self, tmp_path: Path) -> None:
+        (tmp_path / "ferrule.toml").write_text("")
+        assert is_group(["http://a/mcp", str(tmp_path)])
+
+    @pytest.mark.parametrize("target", [["a.py", "b.py"], [Path("a.py"), "b.json"], ["a.py:app", "b.py:app"]])
+    def test_files_alone_are_in_doubt(self, target: list[object]) -> None:
+        with pytest.raises(SetupError, match=r"may be a command or several servers: write the command as 'stdio:a\.py"):
+            is_group(target)
+
+    @pytest.mark.parametrize(
+        ("target", "wrong"),
+        [
+            (["http://a/mcp", "--verbose"], "'--verbose'"),
+            ([Server("a"), "python"], "'python'"),
+            (["python", Server("a")], "'python'"),
+            (["http://a/mcp", 8000], "8000"),
+            (["http://a/mcp", None], "None"),
+        ],
+    )
+    def test_what_is_neither_is_refused_with_what_is_wrong(self, target: list[object], wrong: str) -> None:
+        with pytest.raises(
+            SetupError, match=rf"{wrong} is no target, and its list is no command, since it begins with"
+        ):
+            Client(target)

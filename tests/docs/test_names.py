@@ -16,6 +16,7 @@ from doc_pages import PROJECT, Block
 
 import ferrule
 from ferrule import Client, Context, Server
+from ferrule.routing.settings import RoutingSettings
 from ferrule.server.offers.descriptions import ToolOptions
 from ferrule.server.offers.prompts import PromptOptions
 from ferrule.server.offers.resources import ResourceOptions
@@ -92,6 +93,8 @@ def unknown_options(call: ast.Call) -> list[str]:
         settings = doc_names.SETTINGS[call.func.id]
         named = inspect.signature(RECEIVERS["app" if call.func.id == "Server" else "client"]).parameters
         known = {*settings.__struct_fields__, *named}
+        if call.func.id == "Client":
+            known |= {*RoutingSettings.__struct_fields__}
     elif isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "app" and call.func.attr in OPTIONS:
         known = {*OPTIONS[call.func.attr].__struct_fields__}
     else:

@@ -16,7 +16,8 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 @pytest.fixture(scope="module", params=["uvloop", "asyncio"])
 def server(request: pytest.FixtureRequest) -> Iterator[EngineProcess]:
-    with engine(loop=request.param, head_timeout=2.0, body_timeout=2.0, max_body_size=65536) as process:
+    options = {"head_timeout": 2.0, "body_timeout": 2.0, "max_body_size": 65536, "http2": False}
+    with engine(loop=request.param, **options) as process:
         yield process
 
 

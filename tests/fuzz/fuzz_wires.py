@@ -391,6 +391,8 @@ class Target:
             data = self.encode(case, data)
         if self.wire is not None:
             self.wire.piece = case.piece or READ_SIZE
+        await asyncio.sleep(0)
+        self.loop.longest = 0.0  # the turn in which the case was written is over: to seal it takes long, too
         self.looking = 0.0
         before = time.process_time()
         self.send(data)

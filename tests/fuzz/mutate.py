@@ -168,6 +168,11 @@ class Case(NamedTuple):
         """How many frames must come back at least: the answers of a batch are one."""
         return min(1, self.requests) if self.sure else 0
 
+    @property
+    def standing(self) -> bool:
+        """Whether it asks for something that stands open until its caller goes, such as a subscription."""
+        return bool(self.method) and not self.requests
+
     units: int = 0
     """How many frames, chunks, headers or lines it is made of that are no messages."""
 

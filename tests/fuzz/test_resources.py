@@ -105,10 +105,12 @@ class Trial:
     async def start(self) -> None:
         """Serve, and learn what the smallest messages cost: one that is answered and some that are refused."""
         await self.target.start()
-        costs = [await self.target.base()]
+        costs = []
         for frame in UNREADABLE:
             case = self.target.ping_case()._replace(frame=frame, sure=False)
             costs.append(await self.least(case, 15))
+        # These come last: over stdio nobody is told any more after many messages in a row that cannot be read.
+        costs.append(await self.target.base())
         self.bases["ping"] = max(costs)
 
     async def least(self, case: Case, times: int) -> float:
@@ -116,10 +118,10 @@ class Trial:
         target = self.target
         costs = []
         for _ in range(times):
-            if case.alone and target.wire is not None:
-                target.wire.hang_up()
+            self.leave(case)
             costs.append((await target.run(case, 0)).cpu)
         target.heard()
+        self.leave(case)
         return min(costs)
 
     async def base_of(self, message: Message) -> float:
@@ -142,8 +144,7 @@ class Trial:
         first: list[tuple[bytes, list[Any]]] = []
 
         async def run(number: int) -> Any:
-            if case.alone and target.wire is not None:
-                target.wire.hang_up()
+            self.leave(case)
             cost = await target.run(case, number)
             if not first:
                 first.append((case.numbered(number), target.heard()))
@@ -153,10 +154,19 @@ class Trial:
 
         cost = await judge.judge(target.name, case.name, base, run)
         self._look_at_ids(case, *first[0])
-        if case.alone and target.wire is not None:
-            target.wire.hang_up()
-        await self.ping(case.name, standing=bool(case.method) and not case.requests)
+        self.leave(case)
+        await self.ping(case.name)
         return cost.cpu < HOPELESS
+
+    def leave(self, case: Case) -> None:
+        """Hang up where a case leaves a connection that nobody is answered on any more.
+
+        It was broken, or a call stands on it and the wire has one answer at a time.
+        """
+        target = self.target
+        blocked = case.standing and target.one_answer_each
+        if target.wire is not None and (case.alone or blocked):
+            target.wire.hang_up()
 
     def _look_at_ids(self, case: Case, frame: bytes, heard: list[Any]) -> None:
         ids = [part.get("id") for part in heard if "method" not in part]
@@ -167,11 +177,9 @@ class Trial:
             told = f"the id {identity!r:.60} is answered {ids.count(identity)} times: {str(heard)[:200]}"
             self.judge.found(self.target.name, case.name, told)
 
-    async def ping(self, after: str, *, standing: bool = False) -> None:
+    async def ping(self, after: str) -> None:
         """See that the next who asks is answered."""
         target = self.target
-        if standing and target.one_answer_each and target.wire is not None:
-            target.wire.hang_up()
         await target.run(target.ping_case(), 0)
         heard = target.heard()
         if "Session not found" in str(heard):
@@ -189,12 +197,11 @@ class Trial:
         async def run(number: int) -> Any:
             cost = await target.run(case, number)
             target.heard()
-            if case.alone and target.wire is not None:
-                target.wire.hang_up()
+            self.leave(case)
             return cost
 
         beside = SESSION if b'"initialize"' in case.frame else 0
-        if case.method and not case.requests:
+        if case.standing:
             beside = STANDING
         await self.judge.judge_kept(target.name, case.name, beside, run)
 
@@ -343,6 +350,42 @@ async def try_client(judge: Judge, target: ClientTarget) -> None:
                 await trial.keeps(case)
     finally:
         await target.stop()
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_first_input_is_answered_also_where_it_cannot_be_read(wire: str) -> None:
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        trial = Trial(judge, WIRES[wire](loop, new_server(), NEWEST))
+        await trial.start()
+        try:
+            ping = trial.target.ping_case()
+            await trial.bring(ping._replace(frame=ping.frame[:-1]), 1.0)
+        finally:
+            await trial.target.stop()
+
+    agree(judged(work))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_call_that_stands_holds_up_no_other_input(wire: str) -> None:
+    """Over HTTP nobody is answered behind such a call: its connection is left before the next input."""
+    messages = {message.name: message for message in to_server(stateless=True)}
+    standing = plain(messages["subscriptions/listen short"])
+    usual = plain(messages["tasks/get short"])
+    assert standing.standing
+    assert not usual.standing
+
+    async def work(judge: Judge, loop: WireLoop) -> None:
+        trial = Trial(judge, WIRES[wire](loop, new_server(), NEWEST))
+        await trial.start()
+        try:
+            for leave_standing in (trial.keeps(standing), trial.least(standing, 2), trial.bring(standing, 1.0)):
+                await leave_standing
+                await trial.bring(usual, 1.0)
+        finally:
+            await trial.target.stop()
+
+    agree(judged(work))
 
 
 @pytest.mark.parametrize("era", ERAS)

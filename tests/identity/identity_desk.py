@@ -120,7 +120,7 @@ async def _listening(app: Server, listener: Any) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _under_uvicorn(app: Server) -> AsyncIterator[int]:
-    site = app.asgi(websocket=True)
+    site = app.asgi(websocket=True, health=True)
     config = uvicorn.Config(
         site, port=0, log_config=None, log_level="critical", ws="wsproto", timeout_graceful_shutdown=1
     )

@@ -343,7 +343,7 @@ or `ONLY=protocol/session.py` judges a part, `AGAIN=1` judges once more what sur
 the last verdict on each mutant that was judged since its file changed.
 
 Tests are written for the survivors of a sample, so its share is high afterwards; a `SEED` that was never drawn tells
-how many of all would be found. The last of these was `SEED=9502 N=150`: 141 of 150, 94.0 %.
+how many of all would be found. The last of these was `SEED=9603 N=200`: 186 of 200, 93.0 %.
 """
 
 

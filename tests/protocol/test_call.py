@@ -73,6 +73,13 @@ def test_a_request_of_ours_waits_without_limit_unless_told() -> None:
     assert (awaited.deadline, awaited.limit, awaited.cancellable) == (None, None, True)
 
 
+def test_a_request_of_ours_is_named_by_its_method_and_what_it_asks_for() -> None:
+    awaited = Awaited(1, "tools/call", None, 5.0)
+    assert awaited.named == "tools/call"
+    awaited.subject = "add"
+    assert awaited.named == "tools/call 'add'"
+
+
 @pytest.mark.parametrize(
     ("declared", "settings"),
     [(None, None), ({}, None), ({"x": {}}, {}), ({"x": {"a": 1}}, {"a": 1}), ({"x": True}, None), ({"y": {}}, None)],

@@ -55,6 +55,13 @@ def test_equal_ids_run_side_by_side_and_each_is_finished_for_itself() -> None:
     assert len(session.running) == 1
 
 
+def test_a_call_comes_from_whoever_sent_it() -> None:
+    session = sessionless()
+    sender = Origin("test", "192.0.2.1")
+    assert session.admit(request(), Exchange(), sender).origin is sender  # type: ignore[arg-type]
+    assert session.admit(request(), Exchange()).origin is session.origin  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "message",
     [

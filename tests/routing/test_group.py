@@ -110,3 +110,32 @@ async def test_probes_end_with_the_router() -> None:
     before = targets["a"].connects
     await asyncio.sleep(100.0)
     assert targets["a"].connects == before
+
+
+async def test_one_that_is_forced_open_is_not_probed() -> None:
+    targets = {"a": Flaky("a")}
+    async with Router(targets) as router:
+        targets["a"].cut()
+        for _ in range(5):
+            with pytest.raises(ConnectFailed):
+                await router.call_tool("who")
+        replica = group_of(router).replica("a")
+        assert replica.probe_timer is not None
+        router.reset("a")
+        router.force_open("a")
+        assert replica.probe_timer is None
+
+
+async def test_one_that_is_removed_gets_no_calls_while_its_last_ones_end() -> None:
+    targets = {"a": Flaky("a"), "b": Flaky("b")}
+    async with Router(targets, balance="round_robin") as router:
+        targets["a"].pause = 3.0
+        call = asyncio.ensure_future(router.call_tool("who", {"text": "last"}))
+        await asyncio.sleep(0.1)
+        removing = asyncio.ensure_future(router.remove("a", 5.0))
+        await asyncio.sleep(0.1)
+        for _ in range(4):
+            assert (await router.call_tool("who")).data == "b"
+        assert (await call).data == "a"
+        await removing
+        assert targets["a"].calls == ["last"]

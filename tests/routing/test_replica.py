@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from flaky import Flaky
 
 from ferrule.balancing.breaker import BreakerSettings
 from ferrule.errors import ConnectFailed
-from ferrule.routing.replica import Replica
+from ferrule.routing.replica import Replica, client_maker
 from ferrule.supervision.scope import Scope
 
 pytestmark = pytest.mark.virtual_time
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.virtual_time
 
 def replica_of(target: Flaky) -> Replica:
     """Return a replica that is not connected."""
-    return Replica("a", target, 1.0, {}, BreakerSettings(), lambda before, after, now: None)
+    return Replica("a", client_maker({})("a", target), 1.0, BreakerSettings(), lambda before, after, now: None)
 
 
 async def test_all_who_need_it_wait_for_the_same_connection() -> None:
@@ -30,9 +31,9 @@ async def test_all_who_need_it_wait_for_the_same_connection() -> None:
     assert target.connects == 1
     await replica.connect(scope)
     assert target.connects == 1
-    await replica.close()
+    await replica.close(0.0)
     assert not replica.connected
-    await replica.close()
+    await replica.close(0.0)
 
 
 async def test_one_who_gives_up_does_not_harm_the_others() -> None:
@@ -48,7 +49,7 @@ async def test_one_who_gives_up_does_not_harm_the_others() -> None:
     await patient
     assert cancelled.cancelled()
     assert replica.connected
-    await replica.close()
+    await replica.close(0.0)
 
 
 async def test_connecting_takes_five_seconds_at_most() -> None:
@@ -59,7 +60,7 @@ async def test_connecting_takes_five_seconds_at_most() -> None:
     with pytest.raises(ConnectFailed):
         await replica.connect(scope, 60.0)
     assert asyncio.get_running_loop().time() - began == pytest.approx(5.0)
-    await replica.close()
+    await replica.close(0.0)
 
 
 async def test_whoever_waits_is_told_when_it_is_closed() -> None:
@@ -68,7 +69,9 @@ async def test_whoever_waits_is_told_when_it_is_closed() -> None:
     replica, scope = replica_of(target), Scope(asyncio.get_running_loop())
     waiting = asyncio.ensure_future(replica.connect(scope))
     await asyncio.sleep(0.5)
-    await replica.close()
+    await replica.close(0.0)
+    assert replica._opening is not None
+    assert replica._opening.done()
     with pytest.raises(ConnectFailed, match="a was closed while we connected"):
         await waiting
 
@@ -81,7 +84,7 @@ async def test_why_it_may_not_be_used() -> None:
     assert replica.reason_against(0.0, ejected=True) == "the breaker is open"
     replica.draining = True
     assert replica.reason_against(0.0, ejected=True) == "draining"
-    await replica.close()
+    await replica.close(0.0)
 
 
 async def test_it_works_if_it_can_be_connected_to_and_answers() -> None:
@@ -93,7 +96,7 @@ async def test_it_works_if_it_can_be_connected_to_and_answers() -> None:
     assert not await replica.works(scope)
     target.down = False
     assert await replica.works(scope)
-    await replica.close()
+    await replica.close(0.0)
 
 
 async def test_a_connection_without_answers_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,4 +114,22 @@ async def test_a_connection_without_answers_is_closed(monkeypatch: pytest.Monkey
     assert not replica.connected
     assert await replica.works(scope)
     assert target.connects == 2
-    await replica.close()
+    await replica.close(0.0)
+
+
+async def test_an_attempt_that_nobody_waits_for_fails_without_a_word() -> None:
+    target = Flaky("a")
+    target.down = True
+    target.connect_pause = 1.0
+    replica, scope = replica_of(target), Scope(asyncio.get_running_loop())
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    with pytest.raises(ConnectFailed):
+        await replica.connect(scope, 0.5)
+    await asyncio.sleep(1.0)
+    assert replica._opening is not None
+    assert replica._opening.done()
+    replica._opening = None
+    gc.collect()
+    assert complaints == []
+    await replica.close(0.0)

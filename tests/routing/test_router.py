@@ -27,8 +27,9 @@ from ferrule.errors import (
     TimedOut,
 )
 from ferrule.protocol.handshake import Handshake
+from ferrule.routing.decisions import RouterEvent
 from ferrule.routing.replica import Replica
-from ferrule.routing.router import Router, RouterEvent, RouterStats
+from ferrule.routing.router import Router, RouterStats, _first_answer
 
 virtual_time = pytest.mark.virtual_time
 
@@ -238,6 +239,14 @@ class TestFailover:
                     assert end["content"][0]["text"] == "b"
                 else:
                     assert type(end) is lost
+
+    def test_what_only_reads_is_safe_and_what_nobody_knows_is_not(self) -> None:
+        router = Router(sites("a"), safe_tools=["who"])
+        for method in ("tools/list", "resources/read", "prompts/get", "ping"):
+            assert router.is_safe(method, None)
+        for method in ("vendor/own", "tasks/cancel", "tools/call"):
+            assert not router.is_safe(method, None)
+        assert router.is_safe("tools/call", {"name": "who"})
 
     @virtual_time
     async def test_what_is_done_with_a_client_is_unsafe_unless_it_is_said_to_be_safe(self) -> None:
@@ -591,6 +600,28 @@ class TestHedge:
             assert asyncio.get_running_loop().time() - began == pytest.approx(0.4, abs=0.01)
 
     @virtual_time
+    async def test_one_target_alone_is_never_hedged(self) -> None:
+        targets = sites("a")
+        async with Router(targets, hedge=Hedge(after=0.5, budget=1.0)) as router:
+            targets["a"].pause = 2.0
+            assert await read(router) == "a"
+            assert router.stats().hedges == 0
+
+    @virtual_time
+    async def test_where_both_fail_the_error_of_the_first_is_raised(self) -> None:
+        async def fail(after: float) -> str:
+            await asyncio.sleep(after)
+            raise ValueError(f"after {after:g} s")
+
+        tasks = [asyncio.ensure_future(fail(2.0)), asyncio.ensure_future(fail(1.0))]
+        with pytest.raises(ValueError, match="after 2 s"):
+            await _first_answer(tasks)
+        tasks = [asyncio.ensure_future(fail(2.0)), asyncio.ensure_future(fail(1.0))]
+        tasks[0].cancel()
+        with pytest.raises(NotConnected, match="the router was closed"):
+            await _first_answer(tasks)
+
+    @virtual_time
     async def test_a_share_of_the_calls_at_most_is_hedged(self) -> None:
         targets = sites("a", "b")
         async with Router(targets, hedge=Hedge(after=0.1, budget=0.05)) as router:
@@ -714,8 +745,8 @@ class TestMeasures:
         async with Router(targets, balance="round_robin", on_event=fail) as router:
             assert await who(router) == "b"
         assert caplog.messages == [
-            "a target could not be reached, and will be tried again: nobody answers at a",
-            "on_event of a router failed",
+            "the target a could not be reached, and will be tried again: nobody answers at a",
+            "a listener of a router failed",
         ]
 
 
@@ -755,7 +786,7 @@ class TestMembers:
             Router(["tcp://127.0.0.1:1", "tcp://127.0.0.1:1"])
         with pytest.raises(SetupError, match="must be a list"):
             Router("tcp://127.0.0.1:1")
-        with pytest.raises(SetupError, match="no policy 'fastest'"):
+        with pytest.raises(SetupError, match=r"balance must be one of least_loaded, .*, not 'fastest'"):
             Router(sites("a"), balance="fastest")
         with pytest.raises(SetupError, match="reconnect is no option"):
             Router(sites("a"), reconnect=True)

@@ -152,4 +152,5 @@ def test_together_answers_take_so_much_and_the_one_too_many_is_refused_alone(bel
         batch.send(answer)
     (sent,) = below.sent
     assert [type(each) for each in sent] == [Success, Failure, Success, Failure]
+    assert sent[1].error.data == {"retryAfter": 1}
     assert [each.id for each in sent] == [1, 2, 3, 4]

@@ -117,6 +117,14 @@ class TestFailures:
         assert told["error"]["code"] == -32603
         assert "shutting down" in told["error"]["message"]
 
+    async def test_the_log_names_what_a_call_was_about_up_to_a_length(
+        self, linked: Any, settle: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        far = linked({"prompts/get": raising(ValueError("no"))}).greet()
+        far.ask(1, "prompts/get", name="p" * 201)
+        await settle()
+        assert f"prompts/get '{'p' * 200}' failed (reference" in caplog.text
+
     def test_references_differ_and_the_log_has_the_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
         first, second = internal("x", ValueError("secret")), internal("x", ValueError("secret"))
         assert first.data != second.data

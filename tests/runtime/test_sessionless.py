@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Server
+from ferrule import Context, Server
 from ferrule.wire.channel import ChannelDefaults, Origin
 from ferrule.wire.codec import encode
 
@@ -53,9 +53,9 @@ class HttpExchange(Server):
         return name
 
 
-def ask(link: Any, name: str, identity: Any = 1) -> Exchange:
+def ask(link: Any, name: str, identity: Any = 1, tool: str = "hold") -> Exchange:
     exchange = Exchange()
-    params = {"name": "hold", "arguments": {"name": name}, "_meta": MODERN}
+    params = {"name": tool, "arguments": {"name": name} if tool == "hold" else {}, "_meta": MODERN}
     message = {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
     assert link.frame_received(json.dumps(message).encode(), exchange)
     return exchange
@@ -87,6 +87,29 @@ async def test_who_is_gone_is_cancelled_and_nobody_else(settle: Callable[..., An
     await settle()
     assert (gone.heard, len(stays.heard)) == ([], 1)
     assert not link.closed
+
+
+async def test_the_call_of_who_is_gone_knows_that_it_is_cancelled(settle: Callable[..., Any]) -> None:
+    """CANC-7."""
+    app = HttpExchange()
+    seen: list[bool] = []
+
+    @app.tool(name="look")
+    async def look(ctx: Context) -> None:
+        seen.append(ctx.cancelled)
+        try:
+            await app.gate.wait()
+        finally:
+            seen.append(ctx.cancelled)
+
+    link = app.host.sessionless_link(Origin("test"))
+    exchange = ask(link, "x", tool="look")
+    await settle()
+    (call,) = link.session.running.values()
+    link.channel_lost(exchange, None)
+    await settle()
+    assert seen == [False, True]
+    assert call.reason == "the client closed the connection"
 
 
 async def test_who_is_gone_makes_room_for_who_waits_in_line(settle: Callable[..., Any]) -> None:

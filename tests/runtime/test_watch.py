@@ -149,6 +149,28 @@ def test_a_second_request_with_an_id_in_use_is_told_as_refused(observed: Any, se
     run_in_virtual_time(main())
 
 
+def test_a_long_call_is_told_to_start_like_any_other(observed: Any, settle: Any) -> None:
+    async def main() -> None:
+        async def done(call: Any) -> EmptyResult:
+            return EmptyResult()
+
+        far, recorder = observed({"tools/call": done})
+        far.say(id=1, method="tools/call", params={"name": "x", "arguments": {"text": "a" * 100_000}})
+        await settle()
+        assert recorder.events == [("admitted", 1, ""), ("started", 1, ""), ("finished", 1, "ok")]
+
+    run_in_virtual_time(main())
+
+
+def test_an_initialize_inside_a_batch_is_told_as_refused(observed: Any) -> None:
+    async def main() -> None:
+        far, recorder = observed(allow_batch=True)
+        far.say([{"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": {}}])
+        assert recorder.events == [("finished", 7, "refused")]
+
+    run_in_virtual_time(main())
+
+
 @pytest.mark.parametrize(("answers", "kind"), [(True, "ok"), (False, "timed_out")])
 def test_keep_alive_pings_are_requests_of_ours(observed: Any, settle: Any, answers: bool, kind: str) -> None:
     async def main() -> None:

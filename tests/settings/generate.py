@@ -60,6 +60,7 @@ class Keywords:
 
 ENDPOINT = "ferrule.transports.http.settings:EndpointSettings"
 ENGINE = "ferrule.transports.http.settings:EngineSettings"
+HTTP2 = "ferrule.transports.http.settings:Http2Settings"
 WEBSOCKET = "ferrule.transports.websocket.settings:WebSocketSettings"
 GRAPHQL = "ferrule.transports.graphql.settings:GraphqlSettings"
 TCP = "ferrule.transports.tcp.settings:TcpSettings"
@@ -71,6 +72,7 @@ WEBSOCKET_CLIENT = "ferrule.transports.websocket.settings:WebSocketOptions"
 RUN = "ferrule.server.settings:RunSettings"
 SERVER = "ferrule.server.settings:ServerSettings"
 CLIENT = "ferrule.client.settings:ClientSettings"
+ROUTING = "ferrule.routing.settings:RoutingSettings"
 TOOL = "ferrule.server.offers.descriptions:ToolOptions"
 RESOURCE = "ferrule.server.offers.resources:ResourceOptions"
 PROMPT = "ferrule.server.offers.prompts:PromptOptions"
@@ -89,18 +91,19 @@ OF_TRANSPORTS = {
     "tcp": "TcpClientKeywords | None",
     "websocket": "WebSocketClientKeywords | None",
 }
-BESIDE_HTTP = {"websocket": "bool | WebSocketKeywords"}
+BESIDE_HTTP = {"websocket": "bool | WebSocketKeywords", "http2": "bool | Http2Keywords | None"}
 
 MODULES: dict[str, dict[str, Keywords]] = {
     "ferrule.transports.keywords": {
         "StdioKeywords": Keywords("The options of `Stdio`.", (STDIO,)),
         "WebSocketKeywords": Keywords("The options of WebSockets beside HTTP.", (WEBSOCKET,)),
+        "Http2Keywords": Keywords("The options of HTTP/2.", (HTTP2,)),
         "HttpKeywords": Keywords("The options of `Http`.", (ENDPOINT, ENGINE), written=BESIDE_HTTP),
         "AsgiKeywords": Keywords("The options of an ASGI app, beside its path and WebSockets.", (ENDPOINT,), ("path",)),
         "WebSocketListenerKeywords": Keywords(
             "The options of `WebSocket`.",
             (WEBSOCKET, ENGINE, ENDPOINT),
-            without=("websocket",),
+            without=("websocket", "http2"),
             only={ENDPOINT: ("allowed_origins", "allowed_hosts")},
         ),
         "ListenerKeywords": Keywords(
@@ -135,7 +138,7 @@ MODULES: dict[str, dict[str, Keywords]] = {
         ),
     },
     "ferrule.client.keywords": {
-        "ClientKeywords": Keywords("The options of a client.", (CLIENT,), written=OF_TRANSPORTS)
+        "ClientKeywords": Keywords("The options of a client.", (CLIENT, ROUTING), written=OF_TRANSPORTS)
     },
 }
 
@@ -143,11 +146,13 @@ TABLES: dict[str, tuple[str, ...]] = {
     "run": (RUN,),
     "server": (SERVER,),
     "client": (CLIENT,),
+    "routing": (ROUTING,),
     "client.http": (HTTP_CLIENT,),
     "client.tcp": (TCP_CLIENT,),
     "client.websocket": (WEBSOCKET_CLIENT,),
     "stdio": (STDIO,),
     "http": (ENDPOINT, ENGINE),
+    "http.http2": (HTTP2,),
     "ws": (WEBSOCKET,),
     "graphql": (GRAPHQL,),
     "tcp": (TCP,),

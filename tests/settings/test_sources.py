@@ -15,7 +15,7 @@ import pytest
 
 from ferrule import Client, Server, SetupError, SyncClient
 from ferrule.client.settings import ClientSettings
-from ferrule.server.hosting.serving import _listener
+from ferrule.server.hosting.listeners import new_listener
 from ferrule.server.settings import ServerSettings, read_run_settings
 from ferrule.settings import sources
 from ferrule.settings.sources import read_file, require_tables, sourced, use, use_beside
@@ -379,7 +379,7 @@ def test_arguments_win_over_the_environment_and_that_over_the_file(
 def test_what_an_argument_says_is_not_even_blamed_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FERRULE_HTTP_PATH", "/fine")
     with pytest.raises(SetupError, match=r"^http: path must begin with a slash, not 'x'$"):
-        _listener("http", {"path": "x"})
+        new_listener("http", {"path": "x"})
 
 
 def test_a_path_in_a_file_is_meant_from_where_the_file_is(tmp_path: Path) -> None:

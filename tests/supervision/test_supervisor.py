@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
 import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -625,6 +626,88 @@ async def test_the_normal_end_of_a_significant_child_ends_the_tree() -> None:
     assert states(tree) == {"a": "stopped", "b": "ended", "c": "stopped"}
 
 
+ALL: dict[str, Any] = {"auto_shutdown": "all_significant", "plan": PATIENT}
+
+
+@pytest.mark.parametrize("strategy", ["one_for_one", "rest_for_one"])
+async def test_a_tree_may_end_with_the_last_of_its_significant_children(strategy: Any) -> None:
+    """By itself, or because somebody stopped it; a child that is not significant does not count."""
+    log: list[str] = []
+    a, b, c = workers(log)
+    children = [a.child(restart="transient", significant=True), b.child(), c.child(significant=True)]
+    running = asyncio.create_task((tree := Supervisor("app", *children, strategy=strategy, **ALL)).run())
+    await turns()
+    a.end()
+    await turns()
+    assert states(tree) == {"a": "ended", "b": "running", "c": "running"}
+    b.crash()
+    await turns()
+    assert not running.done()
+    await tree.stop("c")
+    await running
+    assert states(tree) == {"a": "ended", "b": "stopped", "c": "stopped"}
+    assert tasks_left() == []
+
+
+async def test_a_significant_child_that_is_restarted_is_not_gone() -> None:
+    a, b = Worker("a"), Worker("b")
+    children = [each.child(restart="transient", significant=True) for each in (a, b)]
+    running = asyncio.create_task(Supervisor("app", *children, **ALL).run())
+    await turns()
+    b.crash()
+    a.end()
+    await turns()
+    assert not running.done()
+    b.end()
+    await running
+
+
+async def test_a_tree_that_ends_with_its_last_significant_child_fails_where_one_has() -> None:
+    """Those that are left go on first."""
+    a, b = Worker("a"), Worker("b")
+    children = [each.child(restart="temporary", significant=True) for each in (a, b)]
+    running = asyncio.create_task((tree := Supervisor("app", *children, **ALL)).run())
+    await turns()
+    a.crash()
+    await turns()
+    assert states(tree) == {"a": "ended", "b": "running"}
+    b.end()
+    with pytest.raises(SupervisorFailed, match="significant child 'a' failed: Crash: a") as failed:
+        await running
+    assert not failed.value.gave_up
+
+
+async def test_a_tree_whose_last_significant_child_is_removed_ends() -> None:
+    a, b = Worker("a"), Worker("b")
+    tree = Supervisor("app", a.child(), b.child(significant=True), **ALL)
+    running = asyncio.create_task(tree.run())
+    await turns()
+    await tree.remove("b")
+    await running
+
+
+async def test_a_tree_that_ends_with_its_significant_children_ends_at_once_without_any() -> None:
+    """And says that it was ready, so that the supervisor above takes it for a normal end."""
+    inner = Supervisor("inner", auto_shutdown="all_significant")
+    await asyncio.wait_for(Supervisor("app", Child("inner", inner, significant=True)).run(), 10)
+
+
+async def test_a_significant_child_that_ends_as_soon_as_it_is_ready_is_no_failed_start() -> None:
+    """Also two supervisors above."""
+
+    async def hasty(ready: Callable[[], None]) -> None:
+        ready()
+
+    inner = Supervisor("inner", Child("hasty", hasty, significant=True), auto_shutdown="all_significant")
+    middle = Supervisor("middle", Child("inner", inner, significant=True))
+    await asyncio.wait_for(Supervisor("app", Child("middle", middle, significant=True)).run(), 10)
+
+
+def test_an_unknown_auto_shutdown_is_refused() -> None:
+    with pytest.raises(SetupError, match="auto_shutdown must be one of any_significant, all_significant, not 'never'"):
+        Supervisor("app", auto_shutdown="never")  # type: ignore[arg-type]
+
+
 async def test_a_significant_child_that_crashes_and_is_not_restarted_fails_the_tree() -> None:
     a = Worker("a")
     running = asyncio.create_task(Supervisor("app", a.child(restart="temporary", significant=True)).run())
@@ -1009,6 +1092,52 @@ async def test_a_body_that_others_cancel_is_cancelled() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert a.alive == 0
+
+
+async def test_a_stop_can_be_asked_for_without_waiting_for_it() -> None:
+    """As from inside a child, which could not wait for its own end."""
+    a, b = Worker("a"), Worker("b")
+    tree = Supervisor("app", a.child(), b.child())
+    tree.request_stop()
+    running = asyncio.create_task(tree.run())
+    await turns()
+    tree.request_stop()
+    assert a.alive == 1
+    await running
+    assert states(tree) == {"a": "stopped", "b": "stopped"}
+
+
+async def test_a_stop_that_is_asked_for_during_the_start_is_no_failure() -> None:
+    told_ready: list[str] = []
+
+    async def slow(ready: Callable[[], None]) -> None:
+        await asyncio.sleep(1000)
+
+    tree = Supervisor("app", Child("slow", slow))
+    running = asyncio.create_task(tree.run(lambda: told_ready.append("ready")))
+    await turns()
+    tree.request_stop()
+    await running
+    assert told_ready == []
+
+
+def test_a_child_may_have_any_time_to_start_and_to_end() -> None:
+    async def main() -> None:
+        async def slow(ready: Callable[[], None]) -> None:
+            await asyncio.sleep(3600)
+            ready()
+            try:
+                await asyncio.sleep(1_000_000)
+            finally:
+                await asyncio.sleep(3600)
+
+        child = Child("slow", slow, grace=math.inf, ready_timeout=math.inf)
+        async with Supervisor("app", child):
+            assert asyncio.get_running_loop().time() >= 3600
+        assert asyncio.get_running_loop().time() >= 7200
+        assert tasks_left() == []
+
+    run_in_virtual_time(main())
 
 
 # Events

@@ -140,15 +140,15 @@ def test_every_request_is_seen_with_its_outcome(seen: Any, era: str, transport: 
 
 def test_each_request_is_told_of_from_its_beginning_to_its_end(seen: Any) -> None:
     recorder, _ = seen
-    whole = ["admitted", "started", "finished"]
+    whole = ["admitted", "started", "finished", "recorded"]
     for identity in (OK, FAILS, UNKNOWN_TOOL, LATE, SLOW):
         assert recorder.story(identity) == whole
         request = recorder.request(identity)
         assert request.began <= request.started <= request.ended
         assert request.seconds == request.ended - request.began
-    assert recorder.story(BUSY) == ["admitted", "finished"]
+    assert recorder.story(BUSY) == ["admitted", "finished", "recorded"]
     for identity in (UNKNOWN_METHOD, BAD_PARAMS):
-        assert recorder.story(identity) == ["finished"]
+        assert recorder.story(identity) == ["finished", "recorded"]
 
 
 def test_a_request_says_what_it_is(seen: Any, era: str, transport: str) -> None:

@@ -117,6 +117,30 @@ def test_a_long_value_is_cut() -> None:
     assert list(metrics.counter("calls_total").children) == [("x" * 128,)]
 
 
+def test_a_gauge_is_the_sum_of_its_sources_and_a_counter_never_falls() -> None:
+    metrics = Metrics([CALLS, LOAD])
+    loads = [3, 4]
+    counts = [10, 20]
+    ends = [metrics.watch("load", source=lambda place=place: loads[place]) for place in (0, 1)]
+    ends += [metrics.watch("calls_total", "add", source=lambda place=place: counts[place]) for place in (0, 1)]
+    metrics.read()
+    assert (metrics.gauge("load").labels().value, metrics.counter("calls_total").labels("add").value) == (7, 30)
+    counts[0] = 15
+    for end in (*ends, *ends):
+        end()
+    counts[1] = loads[1] = 1_000
+    metrics.read()
+    assert (metrics.gauge("load").labels().value, metrics.counter("calls_total").labels("add").value) == (0, 35)
+
+
+def test_a_source_that_fails_leaves_the_rest_readable(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics([CALLS, LOAD])
+    metrics.counter("calls_total").labels("add").add()
+    metrics.watch("load", source=lambda: 1 / 0)
+    assert [metric.row.name for metric in metrics.read()] == ["calls_total", "load"]
+    assert "a reader of metrics failed" in caplog.text
+
+
 def test_readers_are_called_before_metrics_are_read(caplog: pytest.LogCaptureFixture) -> None:
     metrics = Metrics([LOAD])
 

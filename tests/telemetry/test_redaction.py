@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -71,12 +72,26 @@ def test_contents_are_kept_only_where_a_rule_says_so() -> None:
         RecordRule(tools=("ping",)),
     ]
     arguments = {"card": 1, "to": "ada"}
-    assert content_to_keep(rules, "transfer_money", arguments, "done") == {
+    written = json.dumps(arguments).encode()
+    assert content_to_keep(rules, "transfer_money", written, b'"done"') == {
         "arguments": {"card": REDACTED, "to": "ada"},
     }
-    assert content_to_keep(rules, "show", arguments, "done") == {"arguments": arguments, "result": "done"}
-    assert content_to_keep(rules, "ping", arguments, "done") is None
-    assert content_to_keep(rules, "Transfer_money", arguments, "done") is None
+    assert content_to_keep(rules, "show", written, b'"done"') == {"arguments": arguments, "result": "done"}
+    assert content_to_keep(rules, "show", written, b"") == {"arguments": arguments}
+    assert content_to_keep(rules, "ping", written, b'"done"') is None
+    assert content_to_keep(rules, "Transfer_money", written, b'"done"') is None
+
+
+@pytest.mark.parametrize("unreadable", [b"{", b"\xff", b"[" * 5_000 + b"]" * 5_000])
+def test_contents_that_cannot_be_read_are_taken_out(unreadable: bytes) -> None:
+    rule = RecordRule(tools=("*",), arguments=True)
+    assert content_to_keep([rule], "show", unreadable, b"") == {"arguments": REDACTED}
+
+
+@pytest.mark.parametrize("wrong", [{"tools": "show"}, {"tools": [1]}, {"tools": ["x"], "redact": "$.card"}])
+def test_a_rule_with_a_str_for_a_list_is_refused(wrong: Any) -> None:
+    with pytest.raises(SetupError, match="must be a list of str"):
+        RecordRule(**wrong)
 
 
 def test_a_rule_with_a_wrong_path_is_refused_at_once() -> None:

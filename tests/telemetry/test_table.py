@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,8 @@ def test_the_queries_of_a_dashboard_name_metrics_and_labels_that_exist() -> None
 def test_a_row_that_makes_no_sense_is_refused(row: tuple[object, ...], match: str) -> None:
     with pytest.raises(SetupError, match=match):
         MetricRow(*row)  # type: ignore[arg-type]
+
+
+def test_the_guide_lists_every_metric() -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "guides" / "metrics.md"
+    assert as_markdown() in guide.read_text(encoding="utf-8")

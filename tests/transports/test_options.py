@@ -14,7 +14,7 @@ import pytest
 from ferrule import Client, Server
 from ferrule.client.targets import transport_for
 from ferrule.errors import SetupError
-from ferrule.server.hosting.serving import _listener
+from ferrule.server.hosting.listeners import new_listener
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.transport import HttpTransport
@@ -70,7 +70,7 @@ WRONG = {
 def options_of(transport: str) -> set[str]:
     """Return the options a transport knows, as its refusal of an unknown one lists them."""
     with pytest.raises(SetupError, match="nonsense") as refused:
-        _listener(transport, {**REQUIRED.get(transport, {}), "nonsense": 1})
+        new_listener(transport, {**REQUIRED.get(transport, {}), "nonsense": 1})
     return set(str(refused.value).partition("the options are ")[2].split(", "))
 
 
@@ -88,7 +88,7 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_name(transport: str) -> 
     for option in known:
         for value in WRONG[option]:
             with pytest.raises(SetupError, match=f"{option}.*{re.escape(repr(value))}"):
-                _listener(transport, {**REQUIRED.get(transport, {}), option: value})
+                new_listener(transport, {**REQUIRED.get(transport, {}), option: value})
 
 
 @pytest.mark.parametrize("transport", REQUIRED)
@@ -96,13 +96,13 @@ def test_a_required_option_that_is_missing_is_named(transport: str) -> None:
     """TBEH-07"""
     (name,) = REQUIRED[transport]
     with pytest.raises(SetupError, match=f"a {name} is needed"):
-        _listener(transport, {})
+        new_listener(transport, {})
 
 
 @pytest.mark.parametrize("transport", sorted(TRANSPORTS.keys() - REQUIRED.keys()))
 def test_where_nothing_is_required_nothing_need_be_said(transport: str) -> None:
     """TBEH-07"""
-    assert _listener(transport, {})
+    assert new_listener(transport, {})
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_headers_that_cannot_be_sent_are_refused_before_anything_is_opened(heade
 
 
 def test_a_path_may_be_a_path_and_a_list_any_list(tmp_path: Path) -> None:
-    assert isinstance(_listener("unix", {"path": tmp_path / "socket"}), Unix)
+    assert isinstance(new_listener("unix", {"path": tmp_path / "socket"}), Unix)
     options = {"allowed_origins": ["https://app.example.com"], "certificate": None, "session_lifetime": 5}
-    assert isinstance(_listener("http", options), Http)
+    assert isinstance(new_listener("http", options), Http)
 
 
 @pytest.mark.parametrize(("kind", "guide"), DOCUMENTED.items(), ids=lambda value: getattr(value, "__name__", value))

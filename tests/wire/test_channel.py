@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from ferrule.wire.channel import NO_TRAITS, Traits
+from ferrule.wire.channel import NO_TRAITS, REPEATABLE, ChannelDefaults, Handling, Traits
+
+
+def test_a_channel_is_not_congested_and_has_no_context_unless_it_says_so() -> None:
+    channel = ChannelDefaults()
+    assert channel.congested is False
+    assert channel.context is None
+
+
+def test_a_message_is_sent_once_and_mirrored_nowhere_unless_told() -> None:
+    usual = Handling()
+    assert (usual.repeatable, usual.mirrored) == (False, {})
+    assert REPEATABLE.repeatable is True
 
 
 def test_a_channel_has_no_trait_but_those_it_names() -> None:

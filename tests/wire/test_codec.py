@@ -498,6 +498,12 @@ class TestBatches:
         assert faults == [UNSET, "a", 2, UNSET, UNSET, UNSET, UNSET]
         assert all(item.refusal.own_code == INVALID_REQUEST for item in batch if isinstance(item, Rejected))
 
+    @pytest.mark.parametrize("blanks", [0, 1, 63, 64, 65, 1000])
+    def test_a_batch_may_stand_behind_blanks(self, blanks: int) -> None:
+        frame = b" " * blanks + b"[" + request() + b"]"
+        assert decode(frame) == decode(frame.lstrip())
+        assert isinstance(decode(frame), list)
+
     def test_a_batch_of_responses_is_read_as_well(self) -> None:
         """BATC-08 RPC-11: answers may come as an array, in any order."""
         batch = decode(

@@ -9,7 +9,16 @@ import pytest
 from msgspec import UNSET, Raw
 
 from ferrule.wire.codec import encode
-from ferrule.wire.messages import EMPTY_PARAMS, ErrorObject, Failure, Message, Notification, Request, Success
+from ferrule.wire.messages import (
+    EMPTY_PARAMS,
+    ErrorObject,
+    Failure,
+    HttpError,
+    Message,
+    Notification,
+    Request,
+    Success,
+)
 
 REFUSED = ErrorObject(-32601, "Method not found")
 
@@ -32,6 +41,13 @@ EXACT: list[tuple[Message, bytes]] = [
     (Failure(None, REFUSED), b'{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"Method not found"}}'),
     (Failure(UNSET, REFUSED), b'{"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"}}'),
 ]
+
+
+def test_an_error_for_http_brings_a_status_and_headers_of_which_the_message_says_nothing() -> None:
+    plain = ErrorObject(-32602, "Invalid params", {"uri": "x"})
+    error = HttpError.of(plain, 402, {"X-Price": "5"})
+    assert (error.status, error.headers) == (402, {"X-Price": "5"})
+    assert encode(Failure(1, error)) == encode(Failure(1, plain))
 
 
 @pytest.mark.parametrize(("message", "written"), EXACT, ids=[str(row[1][16:60]) for row in EXACT])

@@ -140,7 +140,10 @@ class TestHead:
         """FRM-09: another request may have that id."""
         assert rescue_from_head(b'{"jsonrpc":"2.0","id":%b,"result":' % identity + self.LONG).id is UNSET
 
-    @pytest.mark.parametrize("head", [b'{"a":1{"id":5,"b":', b',"id":5,"b":', b'{"a":1,{"id":5,"b":'])
+    @pytest.mark.parametrize(
+        "head",
+        [b'{"a":1{"id":5,"b":', b',"id":5,"b":', b'{"a":1,{"id":5,"b":', b'{"a":,"id":5,"b":', b'{"a\n":1,"id":5,"b":'],
+    )
     def test_an_id_that_is_no_member_of_the_outermost_object_is_not_the_id(self, head: bytes) -> None:
         assert rescue_from_head(head + self.LONG).id is UNSET
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
 from ferrule.errors import (
     CarrierError,
     ConnectionTimedOut,
@@ -34,6 +33,7 @@ from ferrule.errors import (
     SetupError,
     ToolError,
 )
+from ferrule.settings.option import FiniteSeconds, check
 
 State = Literal["closed", "open", "half_open"]
 Verdict = Literal["ok", "failed", "local", "none"]
@@ -43,35 +43,38 @@ FAILED_STATUSES = frozenset({500, 502, 503, 504})
 """HTTP statuses by which a target, or a proxy in front of it, says that it does not work."""
 
 
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+"""How many calls."""
+Rate = Annotated[float, Meta(gt=0, le=1)]
+"""A share of calls; at 0 every window would open the breaker."""
+
+
 class BreakerSettings(Struct, frozen=True, kw_only=True):
     """When a breaker opens, and how it closes again; times are seconds."""
 
-    failures: int = 5
+    failures: Count = 5
     """Failed calls in a row that open it."""
-    window: int = 10
+    window: Count = 10
     """Calls the failure rate is taken of; fewer never open it by their rate."""
-    failure_rate: float = 0.5
-    open_time: float = 60.0
-    longest_open_time: float = 300.0
+    failure_rate: Rate = 0.5
+    """Of the calls in the window; as many failed ones open it."""
+    open_time: FiniteSeconds = 60.0
+    """How long it stays open, unless a probe succeeds."""
+    longest_open_time: FiniteSeconds = 300.0
     """What `open_time` grows to, doubled each time a trial fails."""
-    trial_time: float = 30.0
+    trial_time: FiniteSeconds = 30.0
     """How long a call may take in the half-open state before it counts as failed."""
-    successes: int = 2
+    successes: Count = 2
     """Successful calls in the half-open state that close it."""
-    call_timeout: float = 5.0
+    call_timeout: FiniteSeconds = 5.0
     """How long a call may take that is made through `Circuit.call`."""
-    first_probe: float = 1.0
-    longest_probe: float = 30.0
+    first_probe: FiniteSeconds = 1.0
+    """The pause before the first probe of an open target."""
+    longest_probe: FiniteSeconds = 30.0
     """The longest pause between two probes of an open target."""
 
     def __post_init__(self) -> None:
-        for name in ("failures", "window", "successes"):
-            require_whole(name, getattr(self, name), most=1_000_000)
-        require_number("failure_rate", self.failure_rate, most=1.0)
-        for name in ("open_time", "longest_open_time", "trial_time", "call_timeout", "first_probe", "longest_probe"):
-            require_time(name, getattr(self, name))
-        if self.failure_rate == 0:
-            raise SetupError("failure_rate must be more than 0: at 0 every window would open the breaker")
+        check(self)
         if self.longest_open_time < self.open_time:
             raise SetupError(f"longest_open_time must be at least open_time, {self.open_time:g} s")
         if self.longest_probe < self.first_probe:
@@ -323,7 +326,6 @@ class Breaker:
         self._move("closed", now)
 
     def _forget_failures(self) -> None:
-        self._clean = True
         self._forced = False
         self._consecutive = 0
         self._bits = 0

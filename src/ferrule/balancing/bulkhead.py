@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
+from ferrule.settings.option import FiniteSeconds, Fraction, NonNegativeInt, PositiveInt, check
 
 SMOOTHING = 0.1
 """How much the newest call counts in the average service time."""
@@ -33,18 +33,17 @@ Reason = Literal["queue_full", "share_used", "too_late"]
 class BulkheadSettings(Struct, frozen=True, kw_only=True):
     """How many calls run and wait; times are seconds."""
 
-    in_flight: int = 100
-    queue: int = 1000
-    queue_time: float = 5.0
+    in_flight: PositiveInt = 100
+    """How many calls run at once."""
+    queue: NonNegativeInt = 1000
+    """How many calls may wait."""
+    queue_time: FiniteSeconds = 5.0
     """How long a call may wait."""
-    share: float = 0.25
+    share: Fraction = 0.25
     """What one principal may have of `in_flight` and of `queue`; of each at least one."""
 
     def __post_init__(self) -> None:
-        require_whole("in_flight", self.in_flight)
-        require_whole("queue", self.queue, least=0)
-        require_time("queue_time", self.queue_time)
-        require_number("share", self.share, most=1.0)
+        check(self)
 
 
 DEFAULTS = BulkheadSettings()
@@ -104,6 +103,8 @@ class Bulkhead:
         self._running: dict[Hashable, int] = {}
         self._lines: dict[Hashable, dict[Ticket, None]] = {}
         """Who waits, by principal, in order. The first principal is next; it moves to the end when it had its turn."""
+        self.most = settings.in_flight
+        """How many calls run at once. One of nobody in particular may be counted in `in_flight` without a ticket."""
         self._running_share = max(1, int(settings.in_flight * settings.share))
         self._queue_share = max(1, int(settings.queue * settings.share))
 
@@ -119,7 +120,7 @@ class Bulkhead:
 
     def enter(self, principal: Hashable, now: float, deadline: float = math.inf) -> Ticket | Refused:
         """Return a ticket, admitted or waiting, or why there is none."""
-        if self.in_flight < self.settings.in_flight and (principal is None or self._may_run(principal)):
+        if self.in_flight < self.most and self._may_run(principal):
             self.in_flight += 1
             if principal is not None:
                 self._running[principal] = self._running.get(principal, 0) + 1
@@ -144,10 +145,13 @@ class Bulkhead:
                 self._leave_line(ticket)
             return None
         ticket.state = "gone"
-        self.in_flight -= 1
         if ticket.principal is not None:
             self._stop_running(ticket.principal)
-        seconds = now - ticket.since
+        return self.leave_freely(now - ticket.since, now)
+
+    def leave_freely(self, seconds: float, now: float) -> Ticket | None:
+        """End a call without a ticket that took so many seconds. Return the ticket that is admitted in its place."""
+        self.in_flight -= 1
         if self.service_time:
             self.service_time += SMOOTHING * (seconds - self.service_time)
         else:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_time, require_whole
+from ferrule.settings.option import FiniteSeconds, PositiveInt, require
 
 
 class DeadLetter(Struct, frozen=True):
@@ -25,8 +25,8 @@ class DeadLetters:
     """The last letters, so many and not older than an hour by default; without payloads unless asked to keep them."""
 
     def __init__(self, *, size: int = 1000, age: float = 3600.0, keep_payload: bool = False) -> None:
-        require_whole("size", size)
-        require_time("age", age)
+        require("size", size, PositiveInt)
+        require("age", age, FiniteSeconds)
         self.age = age
         self.keep_payload = keep_payload
         self.total = 0

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
 from ferrule.errors import SetupError
+from ferrule.settings.option import FiniteSeconds, Fraction, NonNegativeFloat, PositiveInt, check
 
 OnEjection = Callable[[str, str, float], None]
 """Called with the name of an ejected target, the reason and until when."""
@@ -23,31 +24,29 @@ OnEjection = Callable[[str, str, float], None]
 class EjectionSettings(Struct, frozen=True, kw_only=True):
     """Who is ejected, and for how long; times are seconds."""
 
-    failures: int = 5
+    failures: PositiveInt = 5
     """Failed calls in a row."""
-    interval: float = 10.0
-    deviations: float = 1.9
-    least_targets: int = 5
+    interval: FiniteSeconds = 10.0
+    """How often success rates are compared."""
+    deviations: NonNegativeFloat = 1.9
+    """How many standard deviations below the mean a success rate has to be."""
+    least_targets: PositiveInt = 5
     """How many targets need enough calls before success rates are compared."""
-    least_calls: int = 100
+    least_calls: PositiveInt = 100
     """How many calls a target needs in an interval for its success rate to count."""
-    base_time: float = 30.0
-    longest_time: float = 300.0
-    share: float = 0.1
+    base_time: FiniteSeconds = 30.0
+    """How long the first ejection lasts; the n-th in a row lasts n times as long."""
+    longest_time: FiniteSeconds = 300.0
+    """The longest ejection."""
+    share: Fraction = 0.1
     """How much of a group may be ejected at once; one target always may."""
-    least_group: int = 3
-    panic: float = 0.5
+    least_group: Annotated[int, Meta(ge=2)] = 3
+    """A group of fewer targets ejects none."""
+    panic: Fraction = 0.5
     """With less than this share of a group to use, ejections are ignored."""
 
     def __post_init__(self) -> None:
-        for name in ("failures", "least_targets", "least_calls"):
-            require_whole(name, getattr(self, name))
-        require_whole("least_group", self.least_group, least=2)
-        for name in ("interval", "base_time", "longest_time"):
-            require_time(name, getattr(self, name))
-        require_number("deviations", self.deviations)
-        for name in ("share", "panic"):
-            require_number(name, getattr(self, name), most=1.0)
+        check(self)
         if self.longest_time < self.base_time:
             raise SetupError(f"longest_time must be at least base_time, {self.base_time:g} s")
 
@@ -60,7 +59,8 @@ class Record(Struct):
 
     calls: int = 0
     """Calls of this interval."""
-    successes: int = 0
+    failures: int = 0
+    """How many of them failed."""
     consecutive: int = 0
     """Failed calls in a row."""
     times: int = 0
@@ -81,9 +81,9 @@ class Ejection:
         self._ejected = 0
         self._sweep_at = -math.inf
 
-    def add(self, name: str) -> None:
-        """Add a target to the group; one that is known stays as it is."""
-        self._records.setdefault(name, Record())
+    def add(self, name: str) -> Record:
+        """Add a target to the group, and return its record; one that is known stays as it is."""
+        return self._records.setdefault(name, Record())
 
     def remove(self, name: str) -> None:
         """Remove a target from the group."""
@@ -104,11 +104,9 @@ class Ejection:
     def ok(self, name: str) -> None:
         """Called when a target has answered a call."""
         record = self._records.get(name)
-        if record is None:
-            return
-        record.calls += 1
-        record.successes += 1
-        record.consecutive = 0
+        if record is not None:
+            record.calls += 1
+            record.consecutive = 0
 
     def failed(self, name: str, now: float) -> None:
         """Called when a target has failed a call."""
@@ -116,6 +114,7 @@ class Ejection:
         if record is None:
             return
         record.calls += 1
+        record.failures += 1
         record.consecutive += 1
         if record.consecutive >= self.settings.failures:
             self._eject(name, record, f"{record.consecutive} failures in a row", now)
@@ -132,7 +131,7 @@ class Ejection:
         self._compare(now)
         for record in self._records.values():
             record.calls = 0
-            record.successes = 0
+            record.failures = 0
 
     def _take_back(self, now: float) -> None:
         for record in self._records.values():
@@ -147,7 +146,7 @@ class Ejection:
         rates: dict[str, float] = {}
         for name, record in self._records.items():
             if record.calls >= self.settings.least_calls:
-                rates[name] = record.successes / record.calls
+                rates[name] = (record.calls - record.failures) / record.calls
         if len(rates) < self.settings.least_targets:
             return
         mean = math.fsum(rates.values()) / len(rates)

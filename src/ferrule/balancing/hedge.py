@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Callable
 from typing import Literal
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_number, require_whole
 from ferrule.balancing.retry import Budget
-from ferrule.errors import SetupError
+from ferrule.settings.option import FiniteSeconds, Fraction, PositiveInt, Seconds, check, require
 
 SAMPLES = 1000
 """How many of the last latencies are kept."""
 LEAST_SAMPLES = 20
 """With fewer, a percentile says too little to hedge by."""
 STALE_AFTER = 100
-"""How many new latencies a percentile may lack."""
+"""For how many calls a percentile is good enough."""
 
 Percentile = Literal["p50", "p90", "p95", "p99"]
 PERCENTILES: dict[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
@@ -25,67 +26,39 @@ PERCENTILES: dict[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.9
 class Hedge(Struct, frozen=True, kw_only=True):
     """When a safe call is sent to a second target as well."""
 
-    after: Percentile | float = "p95"
+    after: Percentile | Seconds = "p95"
     """How long to wait for the first answer: seconds, or a percentile of the last latencies."""
-    least: float = 0.05
+    least: Seconds = 0.05
     """Seconds to wait at least."""
-    budget: float = 0.05
+    budget: Fraction = 0.05
     """Hedged calls as a share of all calls in the window."""
-    window: float = 10.0
+    window: FiniteSeconds = 10.0
+    """Over how long calls are counted."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.after, str):
-            if self.after not in PERCENTILES:
-                raise SetupError(f"after must be seconds or one of {', '.join(PERCENTILES)}, not {self.after!r}")
-        else:
-            require_number("after", self.after)
-        require_number("least", self.least)
-        require_number("budget", self.budget, most=1.0)
-        require_number("window", self.window, least=0.001)
+        check(self)
 
 
 class Latencies:
     """The last latencies of a target, and their percentiles."""
 
-    __slots__ = ("_at", "_fresh", "_known", "_samples", "size")
+    __slots__ = ("_samples", "add")
 
     def __init__(self, size: int = SAMPLES) -> None:
-        require_whole("size", size)
-        self.size = size
-        self._samples: list[float] = []
-        self._at = 0
-        self._fresh = 0
-        self._known: dict[float, float] = {}
+        require("size", size, PositiveInt)
+        self._samples: deque[float] = deque(maxlen=size)
+        self.add: Callable[[float], None] = self._samples.append
+        """Adds the latency of one call; the oldest goes when there are too many."""
 
     def __len__(self) -> int:
         return len(self._samples)
 
-    def add(self, seconds: float) -> None:
-        """Add the latency of one call; the oldest goes when there are too many."""
-        self._fresh += 1
-        if len(self._samples) < self.size:
-            self._samples.append(seconds)
-            return
-        self._samples[self._at] = seconds
-        self._at = (self._at + 1) % self.size
-
     def percentile(self, share: float) -> float:
-        """Return the latency that a share of the calls did not exceed; NaN without calls.
-
-        Up to 100 of the newest calls may not be counted in yet.
-        """
+        """Return the latency that a share of the calls did not exceed; NaN without calls."""
         if not self._samples:
             return math.nan
-        if share not in self._known or self._fresh >= STALE_AFTER or len(self._samples) < STALE_AFTER:
-            self._count(share)
-        return self._known[share]
-
-    def _count(self, share: float) -> None:
-        if self._fresh:
-            self._known.clear()
-            self._fresh = 0
         ordered = sorted(self._samples)
-        self._known[share] = ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 class HedgeTimer:
@@ -95,6 +68,10 @@ class HedgeTimer:
         self.settings = settings
         self.latencies = latencies
         self.budget = Budget(settings.budget, 0, settings.window)
+        self._known = math.nan
+        """The percentile as it was last counted."""
+        self._left = 0
+        """For how many calls more it is good enough."""
 
     def delay(self) -> float | None:
         """Return how many seconds to wait for the first answer; None while too little is known to hedge."""
@@ -102,8 +79,16 @@ class HedgeTimer:
         if isinstance(after, str):
             if len(self.latencies) < LEAST_SAMPLES:
                 return None
-            after = self.latencies.percentile(PERCENTILES[after])
+            after = self._percentile(PERCENTILES[after])
         return max(after, self.settings.least)
+
+    def _percentile(self, share: float) -> float:
+        """Return a percentile that up to 100 of the newest calls may not be counted in."""
+        self._left -= 1
+        if self._left < 0 or len(self.latencies) < STALE_AFTER:
+            self._known = self.latencies.percentile(share)
+            self._left = STALE_AFTER
+        return self._known
 
     def called(self, now: float) -> None:
         """Count a call."""

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
+from ferrule.settings.option import FiniteSeconds, Fraction, PositiveInt, require
 
 logger = logging.getLogger("ferrule.balancing")
 
@@ -109,8 +109,8 @@ class Limiter:
     ) -> None:
         _require_limit(limit)
         _require_limit(total)
-        require_number("alert_at", alert_at, most=1.0)
-        require_time("alert_every", alert_every)
+        require("alert_at", alert_at, Fraction)
+        require("alert_every", alert_every, FiniteSeconds)
         self._limit = limit
         self._total = Count(total)
         self._servers: dict[str, Count] = {}
@@ -186,7 +186,7 @@ class Limiter:
 
 def _require_limit(limit: int | None) -> None:
     if limit is not None:
-        require_whole("a limit of connections", limit)
+        require("a limit of connections", limit, PositiveInt)
 
 
 def _log_alert(server: str, current: int, limit: int) -> None:

@@ -17,19 +17,23 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from ferrule.balancing.checks import require_number
 from ferrule.errors import SetupError
+from ferrule.settings.option import require
 
 Random = Callable[[], float]
 """Returns a random number from 0 to less than 1."""
 
+Balance = Literal["least_loaded", "round_robin", "random", "hash", "adaptive"]
+"""The names of the policies."""
+
 SMOOTHING = 0.1
 """How much the newest call counts in the moving averages of a target."""
-MAX_WEIGHT = 1000
+Weight = Annotated[float, Meta(gt=0, le=1000)]
+"""How many calls a target gets compared with the others."""
 FEW = 3
 """Up to this many targets are all compared."""
 POINTS = 160
@@ -60,9 +64,7 @@ class Target(Struct, eq=False):
     """Whether it may be picked."""
 
     def __post_init__(self) -> None:
-        require_number(f"the weight of {self.name!r}", self.weight, most=MAX_WEIGHT)
-        if self.weight <= 0:
-            raise SetupError(f"the weight of {self.name!r} must be more than 0; to send it no calls, remove it")
+        require(f"the weight of {self.name!r}", self.weight, Weight)
 
     @property
     def load(self) -> float:
@@ -73,18 +75,23 @@ class Target(Struct, eq=False):
         """Called when a call is sent to it."""
         self.in_flight += 1
 
-    def finished(self, seconds: float | None, *, failed: bool = False) -> None:
-        """Called when a call has ended, with the time it took; None if it says nothing about the target."""
+    def answered(self, seconds: float) -> None:
+        """Called when it has answered a call, with the time it took."""
         self.in_flight -= 1
-        if seconds is None:
-            return
-        self.calls += 1
-        if self.calls == 1:
-            self.latency = seconds
-        else:
+        if self.calls:
             self.latency += SMOOTHING * (seconds - self.latency)
-        if failed:
-            self.errors += 1
+        else:
+            self.latency = seconds
+        self.calls += 1
+
+    def failed(self, seconds: float) -> None:
+        """Called when it has failed a call, with the time it took."""
+        self.answered(seconds)
+        self.errors += 1
+
+    def released(self) -> None:
+        """Called when a call has ended that says nothing about it."""
+        self.in_flight -= 1
 
 
 class Policy(Protocol):
@@ -161,15 +168,15 @@ class LeastLoaded(Stateless):
         load = latency = math.inf
         equals = 1
         for target in targets:
-            if not target.admitted:
-                continue
             own = target.in_flight / target.weight
-            if own < load or (own == load and target.latency < latency):
+            if own > load or not target.admitted:
+                continue
+            if own < load or target.latency < latency:
                 best = target
                 load = own
                 latency = target.latency
                 equals = 1
-            elif own == load and target.latency == latency:
+            elif target.latency == latency:
                 equals += 1
                 if random() * equals < 1:
                     best = target
@@ -339,7 +346,7 @@ def place_of(key: str) -> int:
     return int.from_bytes(blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-POLICIES: dict[str, Callable[[], Policy]] = {
+POLICIES: dict[Balance, Callable[[], Policy]] = {
     "round_robin": RoundRobin,
     "least_loaded": LeastLoaded,
     "random": Weighted,
@@ -348,7 +355,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 }
 
 
-def policy_named(name: str) -> Policy:
+def policy_named(name: Balance) -> Policy:
     """Return a new policy of a name; raise SetupError if there is none."""
     make = POLICIES.get(name)
     if make is None:

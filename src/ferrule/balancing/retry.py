@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from ferrule.balancing.checks import require_number, require_time, require_whole
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, NotConnected, OutcomeUnknown
+from ferrule.settings.option import FiniteSeconds, Fraction, NonNegativeInt, check
 
 SLICES = 10
 """A window is counted in so many slices."""
@@ -21,19 +22,17 @@ SLICES = 10
 class RetrySettings(Struct, frozen=True, kw_only=True):
     """How many calls are sent again; times are seconds."""
 
-    budget: float = 0.2
+    budget: Fraction = 0.2
     """Retries as a share of the calls in the window."""
-    least: int = 3
+    least: NonNegativeInt = 3
     """Retries that are allowed in a window however few calls there were."""
-    most: int = 1
+    most: Annotated[int, Meta(ge=0, le=10)] = 1
     """How often one call is sent again."""
-    window: float = 10.0
+    window: FiniteSeconds = 10.0
+    """Over how long calls and retries are counted."""
 
     def __post_init__(self) -> None:
-        require_number("budget", self.budget, most=1.0)
-        require_whole("least", self.least, least=0)
-        require_whole("most", self.most, least=0, most=10)
-        require_time("window", self.window)
+        check(self)
 
 
 class Budget:
@@ -43,7 +42,7 @@ class Budget:
     exceeded.
     """
 
-    __slots__ = ("_calls", "_extra", "_slice", "_slices", "_width", "least", "share", "window")
+    __slots__ = ("_calls", "_extra", "_slice", "_slice_end", "_slices", "_width", "least", "share", "window")
 
     def __init__(self, share: float, least: int, window: float) -> None:
         self.share = share
@@ -53,6 +52,8 @@ class Budget:
         self._slices: deque[tuple[int, int]] = deque()
         """Number and calls of each full slice, oldest first."""
         self._slice = 0
+        self._slice_end = self._width
+        """When the current slice is over."""
         self._calls = 0
         """Calls of the current slice."""
         self._extra: deque[float] = deque()
@@ -60,9 +61,8 @@ class Budget:
 
     def called(self, now: float) -> None:
         """Count a call, of which some share may be sent again."""
-        number = math.floor(now / self._width)
-        if number > self._slice:
-            self._turn(number)
+        if now >= self._slice_end:
+            self._turn(now)
         self._calls += 1
 
     def take(self, now: float) -> bool:
@@ -73,19 +73,21 @@ class Budget:
         self._extra.append(now)
         return True
 
-    def _turn(self, number: int) -> None:
+    def _turn(self, now: float) -> None:
+        """Begin the slice of a time."""
+        number = math.floor(now / self._width)
         if self._calls:
             self._slices.append((self._slice, self._calls))
         self._slice = number
+        self._slice_end = (number + 1) * self._width
         self._calls = 0
         while self._slices and self._slices[0][0] <= number - SLICES:
             self._slices.popleft()
 
     def _forget(self, now: float) -> None:
         """Drop what is older than the window."""
-        number = math.floor(now / self._width)
-        if number > self._slice:
-            self._turn(number)
+        if now >= self._slice_end:
+            self._turn(now)
         while self._extra and self._extra[0] <= now - self.window:
             self._extra.popleft()
 

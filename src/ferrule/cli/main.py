@@ -27,7 +27,11 @@ class Command(Struct, frozen=True):
     """Where it is; imported when it is asked for."""
 
 
-COMMANDS = (Command("run", "serve the server a file defines", "ferrule.cli.run"),)
+COMMANDS = (
+    Command("run", "serve the server a file defines", "ferrule.cli.run"),
+    Command("receipts", "verify, show and export receipts of calls", "ferrule.cli.receipts"),
+    Command("telemetry", "print a dashboard of the metrics", "ferrule.cli.telemetry"),
+)
 
 
 class Module(Protocol):

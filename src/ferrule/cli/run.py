@@ -96,7 +96,7 @@ def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
     configuration = use_beside(_folder(file))
     if file is not None and Path(file).is_dir():
         file = None
-    known = ["run", "server", "client"]
+    known = ["run", "server", "client", "routing"]
     if configuration.tables.keys() - known:
         known.extend(kind.name for kind in TRANSPORTS.kinds)
     require_tables(configuration, known)

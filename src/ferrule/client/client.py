@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
@@ -33,7 +34,8 @@ from ferrule.client.link.reconnect import ConnectionHandler
 from ferrule.client.notifications import Notifications
 from ferrule.client.settings import ClientSettings, read_settings, require_level
 from ferrule.client.state import ServerState
-from ferrule.errors import Cancelled
+from ferrule.client.targets import is_group
+from ferrule.errors import Cancelled, SetupError
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.foreign import Foreign
 from ferrule.protocol.session import Phase
@@ -55,10 +57,27 @@ ROWS = {**METHODS, **SKILL_ROWS}
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+    from ferrule.supervision.child import ChildState
 
 
 class Client:
-    """Reaches one server and uses what it offers."""
+    """Reaches one server, or one of several that offer the same, and uses what it offers."""
+
+    def __new__(
+        cls,
+        target: object,
+        *,
+        sampling: AnswerHandler | None = None,
+        elicitation: AnswerHandler | None = None,
+        url_elicitation: AnswerHandler | None = None,
+        roots: Iterable[object] | Callable[[], object] | None = None,
+        **options: Unpack[ClientKeywords],
+    ) -> Self:
+        """Return a client; with a list of targets, one that routes each call to one of them."""
+        if cls is Client and is_group(target):
+            routed: type[Self] = importlib.import_module("ferrule.routing.client").RoutedClient
+            return super().__new__(routed)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -85,6 +104,7 @@ class Client:
         self._skills = SkillRequests(keeper, requests, strict=settings.strict)
         self._completions = Completions(keeper, requests, settings.request_timeout)
         self._state = ServerState(keeper)
+        self._phases = keeper.phases
 
     # -- beginning and end
 
@@ -95,10 +115,7 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-        else:
-            await self.close(drain=0.0)
+        await self.close(DRAIN if error is None else 0.0)
 
     async def connect(self, *, timeout: float | None = None) -> None:
         """Reach the server and settle the protocol; the time-out is for the handshake."""
@@ -106,13 +123,18 @@ class Client:
 
     async def initialize(self, *, timeout: float | None = None) -> InitializeResult:
         """Connect, and return what the server says of itself, in either era."""
-        await self._keeper.connect(timeout)
-        return self._state.introduction
+        await self.connect(timeout=timeout)
+        return InitializeResult(
+            protocol_version=self.protocol_version or "",
+            capabilities=self.server_capabilities or ServerCapabilities(),
+            server_info=self.server_info or Implementation(name="", version=""),
+            instructions=self.instructions,
+        )
 
     async def reconnect(self) -> None:
         """End the conversation and start a new one; a child process is started afresh."""
-        await self._keeper.close(0.0)
-        await self._keeper.connect(None)
+        await self.close(0.0)
+        await self.connect()
 
     async def close(self, drain: float = DRAIN) -> None:
         """Ask nothing more, wait up to `drain` seconds for what was asked, and end; harmless when called again."""
@@ -402,17 +424,17 @@ class Client:
 
     def on_phase_change(self, handler: PhaseHandler) -> PhaseHandler:
         """Call `handler(old, new)` when the phase changes."""
-        self._keeper.phases.on_change(handler)
+        self._phases.on_change(handler)
         return handler
 
     def on_connected(self, handler: Callable[[], object]) -> Callable[[], object]:
         """Call `handler()` when the conversation is open."""
-        self._keeper.phases.on_enter(Phase.INITIALIZED, handler)
+        self._phases.on_enter(Phase.INITIALIZED, handler)
         return handler
 
     def on_disconnected(self, handler: Callable[[], object]) -> Callable[[], object]:
         """Call `handler()` when an open conversation ends, by our will or not."""
-        self._keeper.phases.on_leave(Phase.INITIALIZED, handler)
+        self._phases.on_leave(Phase.INITIALIZED, handler)
         return handler
 
     def on_connection(self, handler: ConnectionHandler) -> ConnectionHandler:
@@ -427,7 +449,7 @@ class Client:
             error = self._keeper.talk().failure
             handler(type(error).__name__, str(error))
 
-        self._keeper.phases.on_enter(Phase.ERROR, failed)
+        self._phases.on_enter(Phase.ERROR, failed)
         return handler
 
     # -- what is known
@@ -436,6 +458,11 @@ class Client:
     def target(self) -> Any:
         """The server as it was given."""
         return self._connector.target
+
+    @property
+    def router(self) -> Any:
+        """The router of a client of several targets, `Client([target, …])`; raise SetupError for any other."""
+        raise SetupError("only a client of several targets has a router: give a list, as in Client([target, …])")
 
     @property
     def cache(self) -> Cache:
@@ -451,6 +478,11 @@ class Client:
     def reconnecting(self) -> bool:
         """Whether the link was lost and a new one is being opened, or waited for."""
         return self._keeper.reconnection.active
+
+    @property
+    def link_state(self) -> ChildState:
+        """The state of the link and of the server process behind it, how often it was restarted, and why it is away."""
+        return self._keeper.describe()
 
     @property
     def connection_state(self) -> str:

@@ -5,17 +5,24 @@ Written by `make options` from the structs that declare them; nothing imports it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, TypedDict
 
 from msgspec import Meta
 
+from ferrule.balancing.breaker import BreakerSettings
+from ferrule.balancing.bulkhead import BulkheadSettings
+from ferrule.balancing.ejection import EjectionSettings
+from ferrule.balancing.hedge import Hedge
+from ferrule.balancing.policy import Balance
+from ferrule.balancing.retry import RetrySettings
 from ferrule.client.link.opening import Mode
 from ferrule.client.link.reconnect import Reconnect
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import LogLevel
 from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds
 from ferrule.telemetry.observer import Observer
+from ferrule.telemetry.tracer import Tracing
 from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 from ferrule.transports.process.child import StderrSink
 
@@ -97,3 +104,25 @@ class ClientKeywords(TypedDict, total=False):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
+    balance: Balance
+    """Which of several targets takes a call."""
+    weights: Mapping[str, float] | None
+    """How many calls a target gets compared with the others, by its name; 1 for those that are not named."""
+    affinity: str | None
+    """What `balance="hash"` goes by: clients with the same text use the same target. None: one of this client's own."""
+    safe_tools: Collection[str]
+    """The tools that may run twice: their calls are sent again after a loss, and may be hedged."""
+    breaker: BreakerSettings
+    """When a target that fails gets no calls, and when it is tried again."""
+    ejection: EjectionSettings
+    """When a target that does worse than the others gets no calls."""
+    bulkhead: BulkheadSettings
+    """How many calls run and wait at once, for all targets together."""
+    retry: RetrySettings
+    """How often calls that may run twice are sent again."""
+    hedge: Hedge | None
+    """When a call that may run twice is sent to a second target as well; None for never."""
+    keep_payload: bool
+    """Whether the params of notifications that could not be delivered are kept with them."""

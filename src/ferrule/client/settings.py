@@ -15,16 +15,23 @@ from ferrule.protocol.stateless import REVISIONS as STATELESS_REVISIONS
 from ferrule.schema.model import LogLevel
 from ferrule.schema.tasks import TASKS_EXTENSION
 from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds, check, require
-from ferrule.settings.sources import read_sourced
+from ferrule.settings.sources import exports_traces, read_sourced
 from ferrule.transports.process.child import StderrSink
 
 ANSWERS = ("sampling", "elicitation", "url_elicitation", "roots")
 """The options that say who answers the server's questions."""
 
+ROUTING = (
+    *("balance", "weights", "affinity", "safe_tools", "breaker", "ejection", "bulkhead", "retry", "hedge"),
+    "keep_payload",
+)
+"""The options of several targets: see `RoutingSettings`."""
+
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.tracer import Tracing
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -104,6 +111,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None = None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -129,12 +138,19 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def observers(self) -> Observers | None:
-        """The observers as one; raises SetupError for what is none."""
-        if self.observer is None:
+        """The observers as one, with the tracer; raises SetupError for what is none."""
+        tracing = self.tracing
+        if tracing is None:
+            tracing = exports_traces()
+        if self.observer is None and tracing is False:
             return None
         from ferrule.telemetry.observer import observers_of
 
-        return observers_of(self.observer, "Client")
+        if tracing is False:
+            return observers_of(self.observer, "Client")
+        from ferrule.telemetry.tracer import tracer_of
+
+        return observers_of(self.observer, "Client", tracer=tracer_of(tracing, "Client"))
 
     @property
     def transport_options(self) -> dict[str, Any]:
@@ -155,7 +171,10 @@ def read_settings(options: ClientKeywords) -> ClientSettings:
         return read_sourced("client", ClientSettings, options, "Client")
     from ferrule.porting_hints import CLIENT_OPTIONS
 
-    return read_sourced("client", ClientSettings, options, "Client", beside=ANSWERS, hints=CLIENT_OPTIONS)
+    hints = dict(CLIENT_OPTIONS)
+    for name in ROUTING:
+        hints[name] = f"Client([target, …], {name}=…): it is an option for several targets"
+    return read_sourced("client", ClientSettings, options, "Client", beside=ANSWERS, hints=hints)
 
 
 def _task_settings() -> type[TaskSettings]:

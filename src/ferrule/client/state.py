@@ -10,7 +10,7 @@ import msgspec
 from ferrule.client.link.keeper import Keeper
 from ferrule.protocol.call import Awaited, Peer
 from ferrule.protocol.session import CONNECTION_STATES
-from ferrule.schema.lifecycle import InitializeResult, ServerCapabilities
+from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import ClientCapabilities, Implementation
 
 
@@ -90,16 +90,6 @@ class ServerState:
         if conversation is None or conversation.link is None:
             return []
         return list(conversation.link.session.awaited.values())
-
-    @property
-    def introduction(self) -> InitializeResult:
-        """What the server says of itself, in the form of the handshake era."""
-        return InitializeResult(
-            protocol_version=self.version or "",
-            capabilities=self.capabilities or ServerCapabilities(),
-            server_info=self.implementation or Implementation(name="", version=""),
-            instructions=self.instructions,
-        )
 
 
 def _named(capabilities: ServerCapabilities | ClientCapabilities) -> Iterator[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypeGuard, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -19,7 +20,7 @@ from ferrule.transports.registry import DEFAULT, TRANSPORTS
 UNDERSTOOD = (
     "a Server, a URL such as https://example.com/mcp or tcp://localhost:5000, a socket as unix:/path, "
     "a path such as server.py or server.py:app, a folder with a ferrule.toml, a command list, 'stdio:command', "
-    "or an mcp.json"
+    "an mcp.json, or a list of these for several servers that offer the same"
 )
 
 OURS = "ferrule"
@@ -65,9 +66,61 @@ def transport_for(
             return kind.new_transport(target, given.get(kind.options, {}))
     if isinstance(target, str | Path):
         return _named(str(target), given)
-    if isinstance(target, Sequence) and not isinstance(target, bytes | bytearray | memoryview):
+    if _is_list(target):
         return _command(list(map(str, target)), given)
     raise SetupError(f"cannot reach {type(target).__name__} as a server: a target is {UNDERSTOOD}")
+
+
+def is_group(target: object) -> bool:
+    """Whether a target is a list of targets, and not one; raise SetupError for a list that is in doubt.
+
+    A list of words that begins with no address is a command, as in `["python", "server.py"]`. Any other list is one of
+    targets: addresses, servers, configurations, files, and commands as lists of their own.
+    """
+    if not _is_list(target) or is_object(target):
+        return False
+    elements = list(target)
+    if not elements:
+        return False
+    if all(isinstance(each, str | int | float | PathLike) for each in elements) and not _is_address(elements[0]):
+        if len(elements) > 1 and all(_is_server_file(each) for each in elements):
+            raise SetupError(
+                f"{elements!r} may be a command or several servers: write the command as 'stdio:{elements[0]} …', "
+                f"or the servers as [['python', {str(elements[0])!r}], …]"
+            )
+        return False
+    for each in elements:
+        if not _is_target(each):
+            raise SetupError(
+                f"{each!r} is no target, and its list is no command, since it begins with {elements[0]!r}: "
+                f"a target is {UNDERSTOOD}"
+            )
+    return True
+
+
+def _is_target(element: object) -> bool:
+    """Whether an element of a list can be a target of its own."""
+    if is_object(element) or isinstance(element, Mapping) or _is_list(element):
+        return True
+    return _is_address(element) or _is_server_file(element)
+
+
+def _is_list(target: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(target, Sequence) and not isinstance(target, str | bytes | bytearray | memoryview)
+
+
+def _is_address(target: object) -> bool:
+    return isinstance(target, str) and TRANSPORTS.of_address(target) is not None
+
+
+def _is_server_file(target: object) -> bool:
+    """Whether a word names a server by its file: `server.py`, `server.py:app`, an mcp.json or a project's folder."""
+    if not isinstance(target, str | PathLike):
+        return False
+    path = str(target)
+    if path.endswith((".py", ".json")) or ".py:" in path:
+        return True
+    return _exists(f"{path}/ferrule.toml")
 
 
 def is_object(target: object) -> bool:

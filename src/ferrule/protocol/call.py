@@ -111,6 +111,9 @@ class Era(Protocol):
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """Return the refusal for a client that lacks a capability the request needs."""
 
+    def status(self, refusal: Refusal) -> int | None:
+        """Return the HTTP status of a refusal; None for the one that goes with its code."""
+
     def code(self, refusal: Refusal) -> int:
         """Return the number of a refusal."""
 
@@ -157,6 +160,10 @@ class Call(Struct, eq=False):
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
     observed: Any = None
     """What observers know of it until its end was reported to them; None without observers."""
+    context: Any = None
+    """The context its handler runs in, where a tracer made one for it; None for that of its link."""
+    relayed: bool = False
+    """Whether its result is another peer's, which nobody here has read."""
 
     @property
     def method(self) -> str:

@@ -325,6 +325,7 @@ class Handshake:
 
     def _relayed(self, call: Call, foreign: Foreign) -> object:
         """Leave out of another peer's result what the agreed revision does not have."""
+        call.relayed = True
         revision = call.peer.revision
         if foreign.version == revision.version:
             return foreign.raw
@@ -338,6 +339,10 @@ class Handshake:
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """There is no number for a missing client capability: the request cannot be served as it is."""
         return InvalidRequest(f"This request needs the client capability {failure.capability!r}")
+
+    def status(self, refusal: Refusal) -> int | None:
+        """Most errors are answers like any other."""
+        return refusal.status
 
     def code(self, refusal: Refusal) -> int:
         """The specification's numbers, or those of the `erlmcp` profile."""

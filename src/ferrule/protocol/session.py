@@ -421,8 +421,9 @@ def reply(call: Call, outcome: Any) -> Success | Failure:
 def refused(request_id: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:
     """Make the reply that refuses a request."""
     error = ErrorObject(era.code(refusal), refusal.message, era.data(refusal))
-    if refusal.status is not None:
-        error = HttpError.of(error, refusal.status, refusal.headers)
+    status = era.status(refusal)
+    if status is not None or refusal.headers:
+        error = HttpError.of(error, status, refusal.headers)
     return Failure(request_id, error)
 
 

@@ -243,6 +243,7 @@ class Stateless:
 
     def _relayed(self, call: Call, foreign: Foreign) -> object:
         """Say of another peer's result what we say of our own."""
+        call.relayed = True
         row = call.row
         if row.result in call.peer.revision.trims and foreign.version not in self.versions:
             return self.shape_result(call, read_as(row, foreign.raw))
@@ -300,6 +301,12 @@ class Stateless:
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
         """Name the capability the client would have to declare."""
         return MissingCapability(nested(failure.capability))
+
+    def status(self, refusal: Refusal) -> int | None:
+        """An error may have a status that tells proxies too what it is."""
+        if refusal.status is not None:
+            return refusal.status
+        return refusal.stateless_status
 
     def code(self, refusal: Refusal) -> int:
         """This revision gives some refusals other numbers."""

@@ -9,18 +9,16 @@ from typing import Any
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
 from ferrule.balancing.ejection import Ejection, EjectionSettings, in_panic
-from ferrule.balancing.policy import Policy, Random, Target
+from ferrule.balancing.policy import SMOOTHING, Policy, Random, Target
 from ferrule.errors import NoTarget, NotConnected, SetupError
 from ferrule.routing.circuit import settle
-from ferrule.routing.replica import Replica, TargetState
+from ferrule.routing.decisions import Decisions
+from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState
 from ferrule.supervision.scope import Scope
 
 REFRESH = 1.0
 """Seconds between two looks at the figures of all targets."""
 LONGEST_RETRY = 30.0
-
-Tell = Callable[[str, str, str], None]
-"""Called with the kind of a decision, the target it is about and the reason."""
 
 
 class Group:
@@ -31,9 +29,9 @@ class Group:
         policy: Policy,
         breaker: BreakerSettings,
         ejection: EjectionSettings,
-        client_options: dict[str, Any],
+        new_client: NewClient,
         random: Random,
-        tell: Tell,
+        decisions: Decisions,
     ) -> None:
         self.replicas: dict[str, Replica] = {}
         self._facts: list[Target] = []
@@ -42,24 +40,29 @@ class Group:
         self._policy = policy
         self._breaker = breaker
         self._ejection = Ejection(ejection, on_ejection=self._ejected)
-        self._client_options = client_options
+        self._new_client = new_client
         self._random = random
-        self._tell = tell
+        self._decisions = decisions
+        self._tells_picks = decisions.tells_picks
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: Scope | None = None
 
     # -- lifetime
 
-    async def start(self) -> list[BaseException]:
+    async def start(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, BaseException]:
         """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
         self._scope.spawn(self._refresh())
         connecting = []
         for replica in self.replicas.values():
-            connecting.append(replica.connect(self._scope))
-        found = await asyncio.gather(*connecting, return_exceptions=True)
-        return [error for error in found if error is not None]
+            connecting.append(replica.connect(self._scope, timeout))
+        ends = await asyncio.gather(*connecting, return_exceptions=True)
+        failed = {}
+        for name, error in zip(self.replicas, ends, strict=True):
+            if error is not None:
+                failed[name] = error
+        return failed
 
     async def close(self, drain: float) -> None:
         """Close every client, after the answers that still come within `drain` seconds."""
@@ -69,6 +72,11 @@ class Group:
             return
         await asyncio.gather(*(replica.close(drain) for replica in self.replicas.values()))
         await scope.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and not closed."""
+        return self._scope is not None
 
     @property
     def scope(self) -> Scope:
@@ -83,10 +91,10 @@ class Group:
         """Add a target."""
         if name in self.replicas:
             raise SetupError(f"there is a target {name!r} already")
-        replica = Replica(name, target, weight, self._client_options, self._breaker, self._changes(name))
+        replica = Replica(name, self._new_client(name, target), weight, self._breaker, self._changes(name))
         self.replicas[name] = replica
         self._facts.append(replica.facts)
-        self._ejection.add(name)
+        replica.record = self._ejection.add(name)
 
     async def remove(self, name: str, drain: float) -> None:
         """Send a target no more calls, wait up to `drain` seconds for its answers, and forget it."""
@@ -126,6 +134,8 @@ class Group:
         if not replica.breaker.closed:
             replica.breaker.allow(now, limited=not panic)
         picked.in_flight += 1
+        if self._tells_picks:
+            self._decisions.picked(picked.name)
         return replica
 
     def _mark(self, now: float, tried: Sequence[Replica]) -> bool:
@@ -163,22 +173,28 @@ class Group:
             return
         settle(replica.breaker, error, now)
         if verdict == "failed":
-            replica.facts.finished(seconds, failed=True)
+            replica.facts.failed(seconds)
             self._ejection.failed(replica.name, now)
         else:
-            replica.facts.finished(None)
+            replica.facts.released()
 
     def answered(self, replica: Replica, seconds: float, now: float) -> None:
         """Called when a target that `choose` picked has answered its call, after so many seconds."""
+        # Every call comes here, so what `Target.answered` and `Ejection.ok` do is written out.
+        facts = replica.facts
+        facts.in_flight -= 1
+        facts.latency += SMOOTHING * (seconds - facts.latency) if facts.calls else seconds
+        facts.calls += 1
+        record = replica.record
+        record.calls += 1
+        record.consecutive = 0
         replica.breaker.ok(now)
-        replica.facts.finished(seconds)
         replica.latencies.add(seconds)
-        self._ejection.ok(replica.name)
 
     def delivered(self, replica: Replica) -> None:
         """Called when a target took a notification: nobody answers one, so it is no verdict."""
         replica.breaker.released()
-        replica.facts.finished(None)
+        replica.facts.released()
 
     def _no_target(self, now: float, tried: Sequence[Replica]) -> NoTarget:
         reasons = {}
@@ -189,7 +205,10 @@ class Group:
             else:
                 reasons[name] = replica.reason_against(now, ejected=self._ejection.is_ejected(name))
             soonest = min(soonest, replica.breaker.next_probe - now)
-        return NoTarget(reasons, min(max(soonest, 1.0), LONGEST_RETRY))
+        error = NoTarget(reasons, min(max(soonest, 1.0), LONGEST_RETRY))
+        if not tried:
+            self._decisions.tell("no_target", "", str(error))
+        return error
 
     # -- what happens by itself
 
@@ -203,7 +222,7 @@ class Group:
     def _changes(self, name: str) -> Callable[[State, State, float], None]:
         def changed(before: State, after: State, now: float) -> None:
             self._steady = False
-            self._tell("breaker", name, f"{before}>{after}")
+            self._decisions.tell("breaker", name, f"{before}>{after}")
             if after == "open":
                 self._plan_probe(self.replicas[name])
 
@@ -211,7 +230,7 @@ class Group:
 
     def _ejected(self, name: str, reason: str, until: float) -> None:
         self._steady = False
-        self._tell("ejected", name, reason)
+        self._decisions.tell("ejected", name, reason)
 
     def _plan_probe(self, replica: Replica) -> None:
         if replica.probe_timer is not None:

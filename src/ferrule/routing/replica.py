@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from ferrule.balancing.breaker import Breaker, BreakerSettings, BreakerStats, OnTransition
+from ferrule.balancing.ejection import Record
 from ferrule.balancing.hedge import Latencies
 from ferrule.balancing.policy import Target
 from ferrule.client.client import Client
@@ -19,6 +21,9 @@ from ferrule.supervision.scope import Scope
 logger = logging.getLogger("ferrule.routing")
 
 CONNECT_TIMEOUT = 5.0
+
+NewClient = Callable[[str, object], Client]
+"""Returns a client for the target of a name, not connected yet."""
 
 
 class TargetState(Struct, frozen=True, kw_only=True):
@@ -47,22 +52,19 @@ class Replica:
     def __init__(
         self,
         name: str,
-        target: object,
+        client: Client,
         weight: float,
-        options: dict[str, Any],
         breaker: BreakerSettings,
         on_transition: OnTransition,
     ) -> None:
-        if isinstance(target, Client):
-            raise SetupError(f"target {name!r} is a Client: give the router what the client connects to")
-        if "reconnect" in options:
-            raise SetupError("reconnect is no option of a router: it connects to its targets itself")
         self.name = name
         self.facts = Target(name, weight)
         self.breaker = Breaker(breaker, on_transition=on_transition)
         self.latencies = Latencies()
+        self.record = Record()
+        """What ejection knows of it."""
         self.draining = False
-        self.client = Client(target, reconnect=False, **_without_retries(options))
+        self.client = client
         self.connected = False
         """Whether its client can be asked now."""
         self.client.on_phase_change(self._phase_changed)
@@ -112,7 +114,7 @@ class Replica:
         except (FerruleError, OSError) as error:
             logger.debug("the connection to %s could not be closed in order: %s", self.name, error)
 
-    async def close(self, drain: float = 0.0) -> None:
+    async def close(self, drain: float) -> None:
         """Close its client; harmless when called again."""
         if self.probe_timer is not None:
             self.probe_timer.cancel()
@@ -154,9 +156,18 @@ class Replica:
         )
 
 
-def _without_retries(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a client that leaves it to the router to send a request again."""
-    return {**options, "http": {"retry": "never", **(options.get("http") or {})}}
+def client_maker(options: Mapping[str, Any]) -> NewClient:
+    """Return what makes the clients of a router: they leave it to the router to connect and to send again."""
+    if "reconnect" in options:
+        raise SetupError("reconnect is no option for several targets: the router connects to each again by itself")
+    http = {"retry": "never", **(options.get("http") or {})}
+
+    def new_client(name: str, target: object) -> Client:
+        if isinstance(target, Client):
+            raise SetupError(f"target {name!r} is a Client: give what the client connects to")
+        return Client(target, **{**options, "reconnect": False, "http": http})
+
+    return new_client
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

@@ -18,20 +18,19 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
-from ferrule.balancing.breaker import BreakerSettings, verdict_of
-from ferrule.balancing.bulkhead import Bulkhead, BulkheadSettings, Refused, Ticket
+from ferrule.balancing.breaker import verdict_of
 from ferrule.balancing.dead_letters import DeadLetters
-from ferrule.balancing.ejection import EjectionSettings
-from ferrule.balancing.hedge import Hedge, HedgeTimer, Latencies
+from ferrule.balancing.hedge import HedgeTimer, Latencies
 from ferrule.balancing.policy import Random, policy_named
-from ferrule.balancing.retry import RetrySettings, may_repeat, retry_budget, was_sent
+from ferrule.balancing.retry import may_repeat, retry_budget, was_sent
 from ferrule.client.client import Client
 from ferrule.errors import (
     CarrierError,
@@ -42,46 +41,32 @@ from ferrule.errors import (
     NoTarget,
     NotConnected,
     OutcomeUnknown,
-    Overloaded,
     SetupError,
     TimedOut,
 )
 from ferrule.protocol.stateless import REVISIONS as STATELESS
+from ferrule.routing.admission import Admission
+from ferrule.routing.call import RoutedCall, Work, request_of, tool_call_of
+from ferrule.routing.decisions import Decisions, OnEvent
 from ferrule.routing.group import Group, named_targets
-from ferrule.routing.replica import CONNECT_TIMEOUT, Replica, TargetState
+from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState, client_maker
+from ferrule.routing.settings import RoutingSettings
 from ferrule.schema.methods import METHODS
 from ferrule.schema.tools import CallToolResult
+from ferrule.settings.option import pick
+from ferrule.settings.sources import read_sourced
+from ferrule.telemetry.observer import observers_of
+
+if TYPE_CHECKING:
+    from ferrule.client.keywords import ClientKeywords
 
 logger = logging.getLogger("ferrule.routing")
 
 T = TypeVar("T")
-Work = Callable[[Client, float | None], Awaitable[T]]
-"""What is done with a target's client, within so many seconds; None: as long as the client's options say."""
 
 LOST = (LinkLost, TimedOut, NotConnected, CarrierError, InvalidAnswer)
 """How a call ends that another target may be able to answer."""
 DRAIN = 5.0
-
-
-class RouterEvent(Struct, frozen=True):
-    """A decision of a router.
-
-    | kind | reason |
-    |---|---|
-    | `breaker` | from which state to which: `closed>open` |
-    | `ejected` | why the target gets no calls for a while |
-    | `retried` | why the call left the target before this one |
-    | `hedged` | how long the target has not answered |
-    | `overloaded` | why the bulkhead refused a call |
-    | `no_target` | why each target could not be used |
-    | `outcome_unknown` | how an unsafe call was lost |
-    | `dead_letter` | why a notification could not be delivered |
-    """
-
-    kind: str
-    target: str
-    """Whom it is about; empty for the whole group."""
-    reason: str
 
 
 class RouterStats(Struct, frozen=True, kw_only=True):
@@ -104,60 +89,51 @@ class RouterStats(Struct, frozen=True, kw_only=True):
     """Whether the queue is four fifths full."""
 
 
-class RoutedCall:
-    """One call on its way: what holds for it, and where it has been."""
-
-    __slots__ = ("deadline", "key", "method", "retries", "safe", "tried")
-
-    def __init__(self, method: str, key: str | None, deadline: float, *, safe: bool) -> None:
-        self.method = method
-        self.key = key
-        self.deadline = deadline
-        self.safe = safe
-        self.tried: list[Replica] = []
-        self.retries = 0
-        """How often it was sent again after it had been sent."""
-
-
 class Router:
     """Several servers used as one."""
+
+    options = frozenset(RoutingSettings.__struct_fields__)
+    """The names of its options; all others are options of its clients."""
 
     def __init__(
         self,
         targets: Mapping[str, object] | Iterable[object] = (),
         *,
-        balance: str = "least_loaded",
-        weights: Mapping[str, float] | None = None,
-        breaker: BreakerSettings | None = None,
-        ejection: EjectionSettings | None = None,
-        bulkhead: BulkheadSettings | None = None,
-        retry: RetrySettings | None = None,
-        hedge: Hedge | None = None,
-        safe_tools: Collection[str] = (),
-        keep_payload: bool = False,
-        on_event: Callable[[RouterEvent], None] | None = None,
+        on_event: OnEvent | None = None,
+        new_client: NewClient | None = None,
         random: Random = random.random,
-        **client_options: object,
+        **options: Unpack[ClientKeywords],
     ) -> None:
-        self._breaker = breaker or BreakerSettings()
+        self._decisions = Decisions(observers_of(options.get("observer"), "Router"))
+        if on_event is not None:
+            self._decisions.listen(on_event)
+        self._tell = self._decisions.tell
+        routing = pick(RoutingSettings, options)
+        for_clients = {name: value for name, value in options.items() if name not in self.options}
+        settings = read_sourced("routing", RoutingSettings, routing, "Router")
+        self.settings = settings
+        self._breaker = settings.breaker
         self._group = Group(
-            policy_named(balance), self._breaker, ejection or EjectionSettings(), client_options, random, self._tell
+            policy_named(settings.balance),
+            settings.breaker,
+            settings.ejection,
+            new_client or client_maker(for_clients),
+            random,
+            self._decisions,
         )
-        self._bulkhead = Bulkhead(bulkhead or BulkheadSettings())
-        self._retry = retry or RetrySettings()
-        self._budget = retry_budget(self._retry)
+        self._admission = Admission(settings.bulkhead, lambda reason: self._tell("overloaded", "", reason))
+        self._bulkhead = self._admission.bulkhead
+        self._retry = settings.retry
+        self._budget = retry_budget(settings.retry)
         self._latencies = Latencies()
-        self._hedge = None if hedge is None else HedgeTimer(hedge, self._latencies)
-        self._safe_tools = frozenset(safe_tools)
-        self.dead_letters = DeadLetters(keep_payload=keep_payload)
+        self._hedge = None if settings.hedge is None else HedgeTimer(settings.hedge, self._latencies)
+        self.safe_tools = frozenset(settings.safe_tools)
+        self.dead_letters = DeadLetters(keep_payload=settings.keep_payload)
         """Notifications that could not be delivered."""
-        self._on_event = on_event
         self._clock: Callable[[], float] = _now
-        self._waiting: dict[Ticket, asyncio.Future[None]] = {}
         self._calls = 0
         self._errors = 0
-        self._counts: dict[str, int] = {}
-        given = dict(weights or {})
+        given = dict(settings.weights or {})
         for name, target in named_targets(targets).items():
             self.add(name, target, weight=given.pop(name, 1.0))
         if given:
@@ -174,15 +150,24 @@ class Router:
     ) -> None:
         await self.close(DRAIN if error is None else 0.0)
 
-    async def start(self) -> None:
-        """Connect to every target; one that cannot be reached is tried again with the next call."""
-        self._clock = asyncio.get_running_loop().time
-        for error in await self._group.start():
-            logger.warning("a target could not be reached, and will be tried again: %s", error)
+    async def start(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, BaseException]:
+        """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
+        self._clock = _clock_of(asyncio.get_running_loop())
+        failed = await self._group.start(timeout)
+        for name, error in failed.items():
+            logger.warning("the target %s could not be reached, and will be tried again: %s", name, error)
+        return failed
 
     async def close(self, drain: float = DRAIN) -> None:
         """Close every client, after the answers that still come within `drain` seconds; harmless when called again."""
         await self._group.close(drain)
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something as long as the router runs."""
+        if self._group.running:
+            self._group.scope.spawn(work)
+        else:
+            work.close()
 
     # -- targets
 
@@ -198,6 +183,10 @@ class Router:
         """Send a target no more calls, or, with `draining` False, send it calls again."""
         self._group.drain(name, draining=draining)
 
+    async def connect(self, name: str) -> None:
+        """Connect to a target again, unless it is connected; raise ConnectFailed and the like."""
+        await self._group.replica(name).connect(self._group.scope)
+
     def reset(self, name: str) -> None:
         """Close the breaker of a target and forget what failed."""
         self._group.replica(name).breaker.reset(self._clock())
@@ -205,6 +194,16 @@ class Router:
     def force_open(self, name: str) -> None:
         """Open the breaker of a target until `reset`."""
         self._group.replica(name).breaker.force_open(self._clock())
+
+    @property
+    def clients(self) -> dict[str, Client]:
+        """The client of each target, by name."""
+        return {name: replica.client for name, replica in self._group.replicas.items()}
+
+    @property
+    def connected(self) -> list[Client]:
+        """The clients of the targets that are connected now."""
+        return [replica.client for replica in self._group.replicas.values() if replica.connected]
 
     @property
     def targets(self) -> list[TargetState]:
@@ -216,16 +215,20 @@ class Router:
         return RouterStats(
             calls=self._calls,
             errors=self._errors,
-            retries=self._counts.get("retried", 0),
-            hedges=self._counts.get("hedged", 0),
-            overloaded=self._counts.get("overloaded", 0),
-            no_target=self._counts.get("no_target", 0),
-            outcome_unknown=self._counts.get("outcome_unknown", 0),
+            retries=self._decisions.count("retried"),
+            hedges=self._decisions.count("hedged"),
+            overloaded=self._decisions.count("overloaded"),
+            no_target=self._decisions.count("no_target"),
+            outcome_unknown=self._decisions.count("outcome_unknown"),
             dead_letters=self.dead_letters.total,
             in_flight=self._bulkhead.in_flight,
             waiting=self._bulkhead.waiting,
             under_pressure=self._bulkhead.under_pressure,
         )
+
+    def listen(self, on_event: OnEvent) -> None:
+        """Call a function with every decision but picks."""
+        self._decisions.listen(on_event)
 
     # -- calls
 
@@ -244,13 +247,10 @@ class Router:
         `safe` says whether it may run twice; None: by its method, and for tools by `safe_tools`. `principal` is whose
         call it is, and `key` what `balance="hash"` goes by.
         """
-
-        def ask(client: Client, seconds: float | None) -> Awaitable[object]:
-            return client.request(method, params, timeout=seconds)
-
         if safe is None:
-            safe = self._is_safe(method, params)
-        return self.call(ask, method, safe=safe, timeout=timeout, principal=principal, key=key)
+            safe = self.is_safe(method, params)
+        asked = (method, params)
+        return self.call(request_of, method, asked, safe=safe, timeout=timeout, principal=principal, key=key)
 
     def call_tool(
         self,
@@ -264,18 +264,16 @@ class Router:
         **more: Any,
     ) -> Coroutine[Any, Any, CallToolResult]:
         """Call a tool of one of the targets; more options are those of `Client.call_tool`."""
-
-        def ask(client: Client, seconds: float | None) -> Awaitable[CallToolResult]:
-            return client.call_tool(name, arguments, timeout=seconds, **more)
-
         if safe is None:
-            safe = name in self._safe_tools
-        return self.call(ask, "tools/call", safe=safe, timeout=timeout, principal=principal, key=key)
+            safe = name in self.safe_tools
+        asked = (name, arguments, more or None)
+        return self.call(tool_call_of, "tools/call", asked, safe=safe, timeout=timeout, principal=principal, key=key)
 
     async def call(
         self,
         work: Work[T],
         method: str,
+        arguments: tuple[Any, ...] = (),
         *,
         safe: bool = False,
         timeout: float | None = None,
@@ -283,37 +281,60 @@ class Router:
         key: str | None = None,
     ) -> T:
         """Do something with the client of one of the targets, and with another's if that does no harm."""
-        now = self._clock()
-        deadline = math.inf if timeout is None else now + timeout
-        ticket = self._bulkhead.enter(principal, now, deadline)
-        if type(ticket) is not Ticket or ticket.state != "admitted":
-            ticket = await self._wait_for_turn(ticket)
+        clock = self._clock
+        began = clock()
+        deadline = math.inf
+        if timeout is not None:
+            deadline = began + timeout
+        ticket = None
+        bulkhead = self._bulkhead
+        if principal is None and bulkhead.in_flight < bulkhead.most:
+            bulkhead.in_flight += 1
+        else:
+            ticket = await self._admission.enter(principal, began, deadline)
+            began = clock()
         self._calls += 1
-        call = RoutedCall(method, key, deadline, safe=safe)
-        self._budget.called(now)
+        self._budget.called(began)
+        replica = None
         try:
             if safe and self._hedge is not None:
-                return await self._hedged(work, call, self._hedge)
-            return await self._persist(work, call)
-        except LOST:
-            self._errors += 1
-            raise
-        finally:
-            following = self._bulkhead.leave(ticket, self._clock())
-            if following is not None:
-                self._wake(following)
+                call = RoutedCall(work, method, arguments, key, deadline, safe=True)
+                answer = await self._hedged(call, self._hedge)
+            else:
+                replica = self._group.choose(key, (), began)
+                seconds = None
+                if safe or timeout is not None or not replica.connected:
+                    seconds = await self._prepare(replica, method, deadline, short=safe)
+                answer = await work(replica.client, seconds, *arguments)
+        except BaseException as error:
+            try:
+                if replica is None:
+                    raise
+                call = RoutedCall(work, method, arguments, key, deadline, safe=safe)
+                return await self._recover(error, call, replica, began)
+            except LOST:
+                self._errors += 1
+                raise
+            finally:
+                self._admission.leave(ticket, began, clock())
+        now = clock()
+        if replica is not None:
+            self._group.answered(replica, now - began, now)
+        if ticket is None and replica is not None and not bulkhead.waiting:
+            bulkhead.in_flight -= 1
+            bulkhead.service_time = replica.facts.latency
+        else:
+            self._admission.leave(ticket, began, now)
+        return answer
 
     @asynccontextmanager
     async def pick(self, *, principal: Hashable = None, key: str | None = None) -> AsyncIterator[Client]:
         """Lend the client of a target for one call, whose end is the verdict on the target; nothing is sent again."""
-
-        ticket = self._bulkhead.enter(principal, self._clock())
-        if isinstance(ticket, Refused) or not ticket.admitted:
-            ticket = await self._wait_for_turn(ticket)
+        ticket = await self._admission.enter(principal, self._clock(), math.inf)
+        began = self._clock()
         self._calls += 1
         try:
-            began = self._clock()
-            replica = self._choose(RoutedCall("", key, math.inf, safe=False))
+            replica = self._group.choose(key, (), began)
             try:
                 await replica.connect(self._group.scope)
                 yield replica.client
@@ -322,14 +343,14 @@ class Router:
                 raise
             self._ended(replica, None, began)
         finally:
-            self._leave(ticket)
+            self._admission.leave(ticket, began, self._clock())
 
     async def notify(self, method: str, params: Mapping[str, object] | None = None, *, key: str | None = None) -> bool:
         """Send a notification to one of the targets. Return whether it was sent; if not, it is in `dead_letters`."""
-        call = RoutedCall(method, key, math.inf, safe=False)
+        target = ""
         try:
-            replica = self._choose(call)
-            call.tried.append(replica)
+            replica = self._group.choose(key, (), self._clock())
+            target = replica.name
             try:
                 await replica.connect(self._group.scope)
                 await replica.client.notify(method, params)
@@ -338,9 +359,6 @@ class Router:
                 raise
             self._group.delivered(replica)
         except FerruleError as error:
-            target = ""
-            if call.tried:
-                target = call.tried[0].name
             self.dead_letters.add(self._clock(), method, target, str(error), params)
             self._tell("dead_letter", target, str(error))
             return False
@@ -348,18 +366,24 @@ class Router:
 
     # -- one call
 
-    async def _persist(self, work: Work[T], call: RoutedCall) -> T:
+    async def _recover(self, error: BaseException, call: RoutedCall[T], replica: Replica, began: float) -> T:
+        """Go on with a call whose attempt at a target failed: at another if it may, else raise what it ended with."""
+        call.tried.append(replica)
+        if not isinstance(error, LOST):
+            self._ended(replica, error, began)
+            raise error
+        return await self._persist(call, await self._after_loss(error, call, replica, began))
+
+    async def _persist(self, call: RoutedCall[T], lost: FerruleError | None = None) -> T:
         """Try targets until one answers, or the call may not be sent again."""
-        lost: FerruleError | None = None
         while True:
-            replica = self._choose(call, lost)
-            call.tried.append(replica)
             began = self._clock()
+            replica = self._choose(call, began, lost)
+            call.tried.append(replica)
             try:
-                seconds = None
-                if call.safe or call.deadline < math.inf or not replica.connected:
-                    seconds = await self._prepare(replica, call)
-                answer = await work(replica.client, seconds)
+                short = call.safe and not call.retries
+                seconds = await self._prepare(replica, call.method, call.deadline, short=short)
+                answer = await call.work(replica.client, seconds, *call.arguments)
             except LOST as error:
                 lost = await self._after_loss(error, call, replica, began)
             except BaseException as error:
@@ -368,23 +392,24 @@ class Router:
             else:
                 now = self._clock()
                 self._group.answered(replica, now - began, now)
-                if self._hedge is not None:
-                    self._latencies.add(now - began)
+                self._latencies.add(now - began)
                 return answer
 
-    async def _prepare(self, replica: Replica, call: RoutedCall) -> float | None:
+    async def _prepare(self, replica: Replica, method: str, deadline: float, *, short: bool) -> float | None:
         """Connect to a target. Return how many seconds the call has; None: as many as the client's options say."""
         if not replica.connected:
-            left = max(0.0, call.deadline - self._clock())
+            left = max(0.0, deadline - self._clock())
             await replica.connect(self._group.scope, min(CONNECT_TIMEOUT, left))
-        if call.deadline < math.inf:
-            return max(0.0, call.deadline - self._clock())
-        if call.safe and call.method != "tools/call" and not call.retries:
+        if deadline < math.inf:
+            return max(0.0, deadline - self._clock())
+        if short and method != "tools/call":
             # A read that takes so long is better asked of another target.
             return self._breaker.call_timeout
         return None
 
-    async def _after_loss(self, error: FerruleError, call: RoutedCall, replica: Replica, began: float) -> FerruleError:
+    async def _after_loss(
+        self, error: FerruleError, call: RoutedCall[Any], replica: Replica, began: float
+    ) -> FerruleError:
         """Return why a call goes on to another target; raise what the caller shall see if it does not."""
         try:
             if type(error) is TimedOut:
@@ -403,15 +428,14 @@ class Router:
             return error
         return ConnectionTimedOut(f"{error}, nor did {replica.name} answer when it was asked to discover itself")
 
-    def _choose(self, call: RoutedCall, lost: FerruleError | None = None) -> Replica:
-        """Pick a target; if there is none, raise NoTarget, or what was lost at the target before."""
+    def _choose(self, call: RoutedCall[Any], now: float, lost: FerruleError | None) -> Replica:
+        """Pick a target that was not tried; if there is none, raise NoTarget, or what was lost at the one before."""
         try:
-            replica = self._group.choose(call.key, call.tried, self._clock())
-        except NoTarget as error:
-            if lost is not None:
-                raise lost from None
-            self._tell("no_target", "", str(error))
-            raise
+            replica = self._group.choose(call.key, call.tried, now)
+        except NoTarget:
+            if lost is None:
+                raise
+            raise lost from None
         if lost is not None:
             self._tell("retried", replica.name, str(lost))
         return replica
@@ -420,7 +444,7 @@ class Router:
         now = self._clock()
         self._group.ended(replica, error, now - began, now)
 
-    def _may_go_on(self, error: FerruleError, call: RoutedCall) -> bool:
+    def _may_go_on(self, error: FerruleError, call: RoutedCall[Any]) -> bool:
         """Whether a call that ended so may go to another target.
 
         What was not sent has cost no target anything: it takes nothing of the budget.
@@ -435,7 +459,7 @@ class Router:
         call.retries += 1
         return True
 
-    def _final(self, error: FerruleError, call: RoutedCall, replica: Replica) -> FerruleError:
+    def _final(self, error: FerruleError, call: RoutedCall[Any], replica: Replica) -> FerruleError:
         """Return what the caller shall see of a call that is not sent again."""
         if call.safe or not isinstance(error, LinkLost) or not was_sent(error):
             return error
@@ -447,77 +471,36 @@ class Router:
             "and was not sent again"
         )
 
-    async def _hedged(self, work: Work[T], call: RoutedCall, timer: HedgeTimer) -> T:
+    async def _hedged(self, call: RoutedCall[T], timer: HedgeTimer) -> T:
         """Ask a second target if the first takes unusually long; the first answer wins, the other call is cancelled."""
         timer.called(self._clock())
         delay = timer.delay()
         if delay is None or len(self._group.replicas) < 2:
-            return await self._persist(work, call)
+            return await self._persist(call)
         scope = self._group.scope
-        tasks: list[asyncio.Task[T]] = [scope.spawn(self._persist(work, call))]
+        first = self._persist(call)
+        tasks: list[asyncio.Task[T]] = [scope.spawn(first)]
         try:
             await asyncio.wait(tasks, timeout=delay)
             if not tasks[0].done() and timer.take(self._clock()):
                 slow = ", ".join(replica.name for replica in call.tried)
                 self._tell("hedged", slow, f"no answer in {delay:.3g} s")
-                tasks.append(scope.spawn(self._persist(work, call)))
+                second = self._persist(call)
+                tasks.append(scope.spawn(second))
             return await _first_answer(tasks)
         finally:
             for task in tasks:
                 if not task.done():
                     scope.cancel(task, f"a hedged {call.method}")
 
-    # -- the bulkhead
-
-    async def _wait_for_turn(self, ticket: Ticket | Refused) -> Ticket:
-        """Return a ticket that waits, as soon as it is admitted; raise Overloaded."""
-        if isinstance(ticket, Refused):
-            raise self._overloaded(ticket.retry_after, ticket.reason)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = waiter
-        try:
-            async with asyncio.timeout_at(ticket.deadline):
-                await waiter
-        except TimeoutError:
-            self._leave(ticket)
-            raise self._overloaded(self._bulkhead.estimate(ticket.principal), "waited too long") from None
-        except asyncio.CancelledError:
-            self._leave(ticket)
-            raise
-        finally:
-            del self._waiting[ticket]
-        return ticket
-
-    def _leave(self, ticket: Ticket) -> None:
-        following = self._bulkhead.leave(ticket, self._clock())
-        if following is not None:
-            self._wake(following)
-
-    def _wake(self, ticket: Ticket) -> None:
-        waiter = self._waiting.get(ticket)
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-    def _overloaded(self, retry_after: float, reason: str) -> Overloaded:
-        self._tell("overloaded", "", reason)
-        return Overloaded(min(max(retry_after, 1.0), 30.0))
-
     # -- small parts
 
-    def _is_safe(self, method: str, params: Mapping[str, object] | None) -> bool:
+    def is_safe(self, method: str, params: Mapping[str, object] | None) -> bool:
+        """Whether a request may run twice: it only reads, or calls one of the safe tools."""
         if method == "tools/call":
-            return (params or {}).get("name") in self._safe_tools
+            return (params or {}).get("name") in self.safe_tools
         row = METHODS.get(method)
         return row is not None and row.read_only
-
-    def _tell(self, kind: str, target: str, reason: str) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        if self._on_event is None:
-            return
-        try:
-            self._on_event(RouterEvent(kind, target, reason))
-        except Exception:
-            logger.exception("on_event of a router failed")
 
 
 async def _first_answer(tasks: list[asyncio.Task[T]]) -> T:
@@ -531,6 +514,13 @@ async def _first_answer(tasks: list[asyncio.Task[T]]) -> T:
     if tasks[0].cancelled():
         raise NotConnected("the router was closed before an answer came")
     return tasks[0].result()
+
+
+def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """Return what tells the time of a loop, without the method around it where that is all it does."""
+    if type(loop).time is asyncio.BaseEventLoop.time:
+        return time.monotonic
+    return loop.time
 
 
 def _now() -> float:

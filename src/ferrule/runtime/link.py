@@ -10,8 +10,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
+from time import time_ns
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
@@ -64,6 +65,7 @@ class Link(Asking):
         "_start",
         "_starting",
         "_unreadable",
+        "_unreadable_ever",
         "dispatcher",
         "draining",
     )
@@ -95,6 +97,7 @@ class Link(Asking):
         self._holdings: Holdings | None = None
         self._unreadable = 0
         """Messages in a row that could not be read."""
+        self._unreadable_ever = 0
         self._idle: tuple[asyncio.Future[None], ...] = ()
 
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
@@ -124,10 +127,12 @@ class Link(Asking):
             if opened is not None:
                 opened(self)
             if self.watch is not None:
-                self.watch.opened()
+                self._context = self.watch.opened(self._context)
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
+        if self.watch is not None and self.watch.traces:
+            self.watch.received = time_ns()
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
@@ -179,8 +184,16 @@ class Link(Asking):
         if silent:
             logger.error("skipped a message that cannot be read: %s", why)
             return False
+        self._log_unreadable(why)
         self._send_failure(self.session.refuse(request_id, rejected.refusal), channel)
         return True
+
+    def _log_unreadable(self, why: str) -> None:
+        """Log a message that is answered with an error, each time their number has doubled."""
+        self._unreadable_ever += 1
+        count = self._unreadable_ever
+        if count & (count - 1) == 0:
+            logger.error("a message cannot be read (%d so far on this link): %s", count, why)
 
     def _hang_up(self, channel: Channel) -> bool:
         """Close a channel on which only garbage comes, where it is one that is closed for it. Return whether it is."""
@@ -223,22 +236,25 @@ class Link(Asking):
             self._refuse(request, refusal, channel, origin)
             return
         watch = self.watch
-        if watch is not None:
-            watch.admitted(call)
+        context = self._context
         if request.method in dispatcher.instant:
             if watch is not None:
-                watch.started(call)
+                watch.begun(call, context)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
+            if watch is not None:
+                watch.admitted(call, context)
             self._wait_in_line(call)
         else:
             if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
+                if watch is not None:
+                    watch.admitted(call, context)
                 self._start_held(call)
                 return
             if watch is not None:
-                watch.started(call)
+                context = watch.begun(call, context)
             start = self._start
-            task = start(dispatcher.run(call, self._finish), request.method, self._context)
+            task = start(dispatcher.run(call, self._finish), request.method, context)
             if task is not None:  # most calls end where they began
                 call.task = task
                 self.holdings.add(call)
@@ -247,14 +263,21 @@ class Link(Asking):
         """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
         if not self._take_room(call):
             return
-        if self.watch is not None:
-            self.watch.started(call)
+        context = self._observe_start(call)
         work = self.dispatcher.run(call, self._finish)
         if len(call.raw) > LONG:
             with CollectorPaused():
-                call.task = self._start(work, call.method, self._context)
+                call.task = self._start(work, call.method, context)
         else:
-            call.task = self._start(work, call.method, self._context)
+            call.task = self._start(work, call.method, context)
+
+    def _observe_start(self, call: Call) -> Context | None:
+        """Report that the handler of a call is about to run. Return the context it runs in."""
+        if call.observed is not None and self.watch is not None:
+            self.watch.started(call)
+        if call.context is not None:
+            return call.context  # type: ignore[no-any-return]
+        return self._context
 
     def _refuse(self, request: Request, refusal: Refusal, channel: Channel, origin: Origin | None = None) -> None:
         failure = self.session.refuse(request.id, refusal)
@@ -270,6 +293,18 @@ class Link(Asking):
             channel.send(failure)
         except EncodeError:
             channel.send(self.session.shortened(failure))
+
+    @property
+    def running(self) -> int:
+        """How many calls run; those that wait in line and those that stand for long do not count."""
+        if self._holdings is None:
+            return len(self.session.running)
+        return self._slots_taken
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for their turn."""
+        return len(self._line)
 
     @property
     def _slots_taken(self) -> int:
@@ -298,13 +333,17 @@ class Link(Asking):
     def _finish(self, call: Call, outcome: object) -> None:
         reply = self.session.finish(call, outcome)
         if reply is not None:
-            if call.observed is not None:
-                self._finish_observed(call, reply, outcome)
-            else:
-                try:
-                    call.channel.send(reply)
-                except EncodeError as error:
-                    self._send_failure(refused(call.id, unencodable(call, error), call.era), call.channel)
+            observed = call.observed
+            if observed is not None and type(observed) is not float:
+                reply = self._encoded(call, reply)
+            try:
+                call.channel.send(reply)
+            except EncodeError as error:
+                outcome = unencodable(call, error)
+                reply = refused(call.id, outcome, call.era)
+                self._send_failure(reply, call.channel)
+            if observed is not None and self.watch is not None:
+                self.watch.finished(call, reply, outcome)
         if call.task is not None:
             call.task = None
         if call.held:
@@ -316,18 +355,10 @@ class Link(Asking):
         if self._idle and not self.session.running:
             self._wake()
 
-    def _finish_observed(self, call: Call, reply: Success | Failure, outcome: object) -> None:
-        """Answer as `_finish` does, and report what was answered."""
+    def _encoded(self, call: Call, reply: Success | Failure) -> Success | Failure:
+        """Return a reply whose size is known, where whoever watches wants to know it; metrics alone do not."""
         assert self.watch is not None
-        if isinstance(reply, Success) and type(reply.result) is not Raw:
-            reply = self.watch.measured(reply)
-        try:
-            call.channel.send(reply)
-        except EncodeError as error:
-            outcome = unencodable(call, error)
-            reply = refused(call.id, outcome, call.era)
-            self._send_failure(reply, call.channel)
-        self.watch.finished(call, reply, outcome)
+        return self.watch.encoded(call, reply)
 
     def _start_queued(self) -> None:
         # A call may finish within its start; the next must not start inside it.
@@ -337,9 +368,8 @@ class Link(Asking):
         try:
             while self._line and self._slots_taken < self.options.max_running:
                 call = self._line.popleft()
-                if self.watch is not None:
-                    self.watch.started(call)
-                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, self._context)
+                context = self._observe_start(call)
+                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
         finally:
             self._starting = False
 

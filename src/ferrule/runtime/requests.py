@@ -28,6 +28,7 @@ from ferrule.wire.channel import REPEATABLE, Channel, Handling
 from ferrule.wire.messages import Failure, Id, Request, Success
 
 if TYPE_CHECKING:
+    from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.watch import LinkWatch
 
 logger = logging.getLogger("ferrule.link")
@@ -104,7 +105,7 @@ class Asking:
         self._keepalive: asyncio.TimerHandle | None = None
         self._missed = 0
         self._ready: tuple[asyncio.Future[None], ...] = ()
-        self.watch: LinkWatch | None = None
+        self.watch: LinkWatch | LinkMeter | None = None
         """What reports to observers; None where there are none."""
 
     @property
@@ -212,7 +213,7 @@ class Asking:
             if callable(params):
                 params = params(awaited.id)
             if self.watch is not None:
-                self.watch.sent(awaited, params)
+                params = self.watch.sent(awaited, params)
             if handling is None:
                 out.send(Request(awaited.id, method, params))
             else:

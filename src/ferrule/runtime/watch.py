@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from time import monotonic
-from typing import Any, Literal
+import random
+from contextvars import Context
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -13,7 +15,7 @@ from ferrule.errors import Cancelled, FerruleError, InvalidAnswer, PeerError, Re
 from ferrule.protocol.call import Awaited, Call
 from ferrule.protocol.session import READING_FAILURES, Session
 from ferrule.schema.methods import METHODS
-from ferrule.schema.model import MetaOnly, read_meta
+from ferrule.schema.model import Meta, MetaOnly, read_meta
 from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
     LINK_EVENTS,
@@ -29,8 +31,13 @@ from ferrule.wire.channel import Origin
 from ferrule.wire.codec import UNWRITABLE, write
 from ferrule.wire.messages import Failure, Id, Notification, Request, Success
 
+if TYPE_CHECKING:
+    from ferrule.telemetry.tracer import Incoming, Outgoing, Tracer, UnsampledContexts
+
+CALL = "tools/call"
+HTTP = "http"
 NAMED_BY = {
-    "tools/call": "name",
+    CALL: "name",
     "prompts/get": "name",
     "resources/read": "uri",
     "resources/subscribe": "uri",
@@ -38,6 +45,9 @@ NAMED_BY = {
 }
 """The member of a method's params that says what the request is about."""
 
+NOTHING = Raw(b"")
+
+_chance = random.random
 _read_meta_only = msgspec.json.Decoder(MetaOnly).decode
 
 
@@ -52,9 +62,28 @@ _read_verdict = msgspec.json.Decoder(Verdict).decode
 
 
 class LinkWatch:
-    """Reports what happens on one link to its observers."""
+    """Reports what happens on one link to its observers, and lets a tracer make spans of its requests.
 
-    __slots__ = ("_link", "_observer", "_pinging", "_session", "_tells_admitted", "_tells_started", "_transport")
+    Rule: where there is a tracer and no observer, nothing is made of a request that is not sampled.
+    """
+
+    __slots__ = (
+        "_link",
+        "_observer",
+        "_observes",
+        "_pinging",
+        "_ratio",
+        "_session",
+        "_tells_admitted",
+        "_tells_contents",
+        "_tells_started",
+        "_tracer",
+        "_transport",
+        "_unsampled",
+        "_untraced",
+        "received",
+        "traces",
+    )
 
     def __init__(
         self,
@@ -76,14 +105,37 @@ class LinkWatch:
         self._pinging: ObservedRequest | None = None
         self._tells_admitted = observer.wants("request_admitted")
         self._tells_started = observer.wants("request_started")
+        self._tells_contents = observer.wants("request_recorded")
+        self._observes = observer.wants(*LINK_EVENTS)
+        self._tracer = observer.tracer
+        self._ratio = 0.0
+        self._unsampled: UnsampledContexts | None = None
+        if self._tracer is not None:
+            self._ratio = self._tracer.ratio
+            self._unsampled = self._tracer.unsampled_contexts()
+        self._untraced: Meta | None = None
+        """A `_meta` that says nothing of a trace; the next request often has the same."""
+        self.traces = self._tracer is not None
+        """Whether it is of interest when a frame came."""
+        self.received = 0
+        """When the frame came that is being read, in nanoseconds since 1970; 0 where it came in no frame."""
 
     # -- the link
 
-    def opened(self) -> None:
-        """Called when the peer can be reached."""
+    def opened(self, context: Context | None) -> Context | None:
+        """Called when the peer can be reached; return the context its calls run in, None for the one they come in."""
         if self._link is not None:
             self._link.opened = monotonic()
             self._observer.link_opened(self._link)
+            if self._unsampled is not None and self._transport != HTTP:
+                # What comes over one connection comes in one context, so this is done once.
+                return self._unsampled.based_on(context)
+        return context
+
+    def opened_at(self, when: float | None) -> None:
+        """Take over a link that was opened before, where it is a peer's own."""
+        if self._link is not None and when is not None:
+            self._link.opened = when
 
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
@@ -100,11 +152,36 @@ class LinkWatch:
 
     # -- the peer asks
 
-    def admitted(self, call: Call) -> None:
-        """Called when a request may run."""
+    def begun(self, call: Call, context: Context | None) -> Context | None:
+        """Called when a request may run and its handler is about to; return the context it runs in."""
+        self.admitted(call, context)
+        if call.observed is not None:
+            self.started(call)
+        return call.context or context
+
+    def admitted(self, call: Call, context: Context | None) -> None:
+        """Called when a request may run, in this context unless a tracer makes another."""
+        incoming = None
+        if self._tracer is not None:
+            if call.meta is not self._untraced or self._transport == HTTP:
+                incoming = self._incoming(call, self._tracer, context)
+            elif _chance() < self._ratio:
+                incoming = self._tracer.begun_here
+            if not self._observes and (incoming is None or not incoming.sampled):
+                return
+        request = call.observed = self.request(call, monotonic())
+        if incoming is not None:
+            self._begin_span(request, incoming)
+            if request.span is not None:
+                call.context = request.span.run_in(context)
+        if self._tells_admitted:
+            self._observer.request_admitted(request)
+
+    def request(self, call: Call, began: float) -> ObservedRequest:
+        """Return what observers see of a call."""
         meta = call.params.meta
         method = call.row.name
-        call.observed = request = ObservedRequest(
+        return ObservedRequest(
             id=call.id,
             method=method,
             name=_name(method, call.params),
@@ -113,28 +190,56 @@ class LinkWatch:
             size=len(call.raw),
             meta=b"" if meta is UNSET else bytes(meta),
             retry=call.retry,
+            stateless=not call.peer.revision.two_way,
+            peer=call.peer.implementation,
             origin=call.origin,
             link=self._link,
-            began=monotonic(),
+            began=began,
         )
-        if self._tells_admitted:
-            self._observer.request_admitted(request)
+
+    def _incoming(self, call: Call, tracer: Tracer, context: Context | None) -> Incoming:
+        """Decide whether a call is traced; one that is not runs where its spans are not recorded."""
+        meta = call.params.meta
+        incoming = tracer.incoming(b"" if meta is UNSET else bytes(meta), call.origin)
+        trace = incoming.trace
+        if not trace.traceparent and not trace.baggage:
+            self._untraced = call.meta
+        if self._unsampled is not None and (trace.traceparent or trace.baggage or self._transport == HTTP):
+            call.context = self._unsampled.based_on(context, trace)
+        return incoming
+
+    def _begin_span(self, request: ObservedRequest, incoming: Incoming) -> None:
+        assert self._tracer is not None
+        request.trace_id = incoming.trace.trace_id
+        if incoming.sampled:
+            request.span = self._tracer.received(request, incoming, self.received or time_ns())
+            self.received = 0
+        if request.span is not None:
+            request.trace_id = request.span.trace_id
 
     def started(self, call: Call) -> None:
         """Called when the handler of a call is about to run."""
         request = call.observed
-        if request is not None:
-            request.started = monotonic()
-            if self._tells_started:
-                self._observer.request_started(request)
+        request.started = monotonic()
+        if self._tells_started:
+            self._observer.request_started(request)
+        if request.span is not None:
+            request.span.mark("started")
 
     @staticmethod
-    def measured(reply: Success) -> Success:
+    def encoded(call: Call, reply: Success | Failure) -> Success | Failure:
         """Return the reply with its result written already: so its size is known, and it is still written once."""
-        try:
-            return Success(reply.id, Raw(write(reply.result)))
-        except UNWRITABLE:
-            return reply  # the channel says why, as it always does
+        span = call.observed.span
+        if span is not None:
+            span.mark("finished")
+        if isinstance(reply, Success) and type(reply.result) is not Raw:
+            try:
+                reply = Success(reply.id, Raw(write(reply.result)))
+            except UNWRITABLE:
+                return reply  # the channel says why, as it always does
+        if span is not None:
+            span.mark("encoded")
+        return reply
 
     def finished(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Called when a call was answered; the reply is what was sent, the outcome what it was made of."""
@@ -146,22 +251,23 @@ class LinkWatch:
                 kind = "timed_out"
             elif call.row.may_ask:
                 kind = kind_of(outcome)
-            size = len(reply.result) if isinstance(reply.result, Raw) else 0
-            self._finish(request, Outcome(kind=kind, size=size))
+            result = reply.result if isinstance(reply.result, Raw) else NOTHING
+            self._finish(request, Outcome(kind=kind, size=len(result)), _arguments(call.params, call.raw), result)
             return
         kind = "error"
         if request.started is None:
             kind = "refused"
         elif call.expired:
             kind = "timed_out"
-        self._finish(request, _failed(kind, reply, outcome))
+        self._finish(request, _failed(kind, reply, outcome), _arguments(call.params, call.raw))
 
     def cancelled(self, call: Call, reason: str, message: str = "") -> None:
         """Called when a call will not be answered, for nobody waits for it any more."""
         request = call.observed
         call.observed = None
         if request is not None:
-            self._finish(request, Outcome(kind="cancelled", reason=reason, message=message))
+            outcome = Outcome(kind="cancelled", reason=reason, message=message)
+            self._finish(request, outcome, _arguments(call.params, call.raw))
 
     def refused(
         self,
@@ -174,31 +280,41 @@ class LinkWatch:
         """Called when a message was not admitted; without a request, because it could not be read."""
         origin = origin or self._session.origin
         params = UNSET if request is None else request.params
+        raw = params if isinstance(params, Raw) else NOTHING
         observed = ObservedRequest(
             id=None if request_id is UNSET else request_id,
             method="" if request is None else request.method,
             transport=self._transport,
             revision=self._revision(params, origin),
-            size=len(params) if isinstance(params, Raw) else 0,
+            size=len(raw),
             origin=origin,
             link=self._link,
             began=monotonic(),
         )
-        self._finish(observed, _failed("refused", failure, refusal, readable=request is not None))
+        if self._tracer is not None and request is not None:
+            self._begin_span(observed, self._tracer.incoming(bytes(_meta_in(raw)), origin))
+        self._finish(observed, _failed("refused", failure, refusal, readable=request is not None), raw)
 
-    def _finish(self, request: ObservedRequest, outcome: Outcome) -> None:
+    def _finish(self, request: ObservedRequest, outcome: Outcome, arguments: Raw, result: Raw = NOTHING) -> None:
         request.ended = monotonic()
         self._observer.request_finished(request, outcome)
+        if self._tells_contents:
+            self._observer.request_recorded(request, outcome, bytes(arguments), bytes(result))
+        span = request.span
+        if span is not None:
+            if self._tracer is not None and self._tracer.contents and request.method == CALL:
+                span.show(arguments, result)
+            span.answered(request, outcome)
 
     def _revision(self, params: object, origin: Origin) -> str:
         """Return the revision of a request that was refused: what it says itself, else what was agreed."""
         if isinstance(params, Raw):
             try:
-                given = _read_meta_only(params).meta
-                if given is UNSET:
-                    meta = None
-                else:
+                given = _meta_in(params)
+                if given:
                     meta = read_meta(given)
+                else:
+                    meta = None
             except READING_FAILURES:
                 meta = None
             if meta is not None and meta.version is not UNSET:
@@ -222,12 +338,32 @@ class LinkWatch:
 
     # -- we ask
 
-    def sent(self, awaited: Awaited, params: object) -> None:
-        """Called when a request of ours is about to be sent."""
+    def sent(self, awaited: Awaited, params: object) -> object:
+        """Called when a request of ours is about to be sent; return its params, which may name the trace now."""
+        tracer = self._tracer
+        outgoing = None
+        if tracer is not None:
+            outgoing = tracer.outgoing(params)
+            if not self._observes and not outgoing.sampled:
+                return outgoing.stamped(params)
         request = self._ours(awaited, params)
         awaited.observed = request
         awaited.waiter.add_done_callback(lambda waiter: self._settled(awaited, waiter))
+        if outgoing is not None:
+            params = self._traced(request, outgoing, params)
         self._observer.request_sent(request)
+        return params
+
+    def _traced(self, request: ObservedRequest, outgoing: Outgoing, params: object) -> object:
+        """Begin the span of a request of ours, where it is sampled. Return its params with its trace."""
+        assert self._tracer is not None
+        request.trace_id = outgoing.passed_on.trace_id
+        if outgoing.sampled:
+            request.span = self._tracer.sent(request, outgoing.parent)
+        if request.span is None:
+            return outgoing.stamped(params)
+        request.trace_id = request.span.trace_id
+        return self._tracer.stamped(params, request.span.carried)
 
     def not_sent(self, awaited: Awaited, error: FerruleError) -> None:
         """Called when a request of ours could not be sent."""
@@ -260,6 +396,7 @@ class LinkWatch:
             name=_name(awaited.method, params),
             transport=self._transport,
             revision="" if peer is None else peer.version,
+            stateless=peer is not None and not peer.revision.two_way,
             origin=self._session.origin,
             link=self._link,
             began=monotonic(),
@@ -287,6 +424,8 @@ class LinkWatch:
         if request is not None:
             request.ended = monotonic()
             self._observer.request_answered(request, outcome)
+            if request.span is not None:
+                request.span.finish(request, outcome)
 
 
 def watch_on(
@@ -299,7 +438,7 @@ def watch_on(
     shared: bool = False,
 ) -> LinkWatch | None:
     """Return what reports of a link; None where nobody wants to know of links and requests."""
-    if not observer.wants(*LINK_EVENTS):
+    if observer.tracer is None and not observer.wants(*LINK_EVENTS):
         return None
     return LinkWatch(observer, session, transport, side, address=address, shared=shared)
 
@@ -355,3 +494,22 @@ def _name(method: str, params: object) -> str:
     if isinstance(found, str):
         return found
     return ""
+
+
+def _arguments(params: object, raw: Raw) -> Raw:
+    """Return the arguments of a tool as they were written, of other methods the params."""
+    found = getattr(params, "arguments", None)
+    if isinstance(found, Raw):
+        return found
+    return raw
+
+
+def _meta_in(params: Raw) -> Raw:
+    """Return the `_meta` of params that nobody has read; empty without one, or where they cannot be read."""
+    try:
+        found = _read_meta_only(params).meta
+    except READING_FAILURES:
+        return NOTHING
+    if isinstance(found, Raw):
+        return found
+    return NOTHING

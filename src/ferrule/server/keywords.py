@@ -21,8 +21,10 @@ from ferrule.server.middleware.stack import AnyLayer
 from ferrule.server.offers.entry import Visible
 from ferrule.server.openapi.rules import Adjust, OpenApiRule
 from ferrule.server.settings import Rate, ResultPolicy
-from ferrule.settings.option import Bytes, NonNegativeInt, PositiveInt, PositiveSeconds, Seconds
+from ferrule.settings.option import Bytes, FilePath, NonNegativeInt, PositiveInt, PositiveSeconds, Seconds
 from ferrule.telemetry.observer import Observer
+from ferrule.telemetry.receipt_log import Receipts
+from ferrule.telemetry.tracer import Tracing
 
 
 class ServerKeywords(TypedDict, total=False):
@@ -110,6 +112,16 @@ class ServerKeywords(TypedDict, total=False):
     """How tasks are kept; None for the defaults."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
+    receipts: FilePath | Receipts | Mapping[str, Any] | None
+    """The folder in which a receipt of every request is kept, or Receipts(…)."""
+    metrics: bool
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None
     """Who decides who a caller is; None lets everybody in."""
 

@@ -42,6 +42,7 @@ from ferrule.transports.contract import Listener
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
+    from ferrule.registry.local import LocalRegistry
     from ferrule.server.extensions.apps import Apps
     from ferrule.server.extensions.skills import Skills
     from ferrule.server.keywords import (
@@ -52,6 +53,9 @@ if TYPE_CHECKING:
         ServerKeywords,
         ToolKeywords,
     )
+    from ferrule.supervision.supervisor import Supervisor
+    from ferrule.telemetry.health import HealthMonitor
+    from ferrule.telemetry.metrics import Metrics
     from ferrule.transports.graphql.keywords import GraphqlKeywords
     from ferrule.transports.http.asgi.app import AsgiApp
     from ferrule.transports.keywords import (
@@ -103,8 +107,9 @@ class Server:
         self.mounts = Mounts(self.offers)
         self.threads = self.host.services.threads
         self._serving = Serving(self.host)
+        self.listeners = self._serving.listeners
         self._local = LocalCalls(self.host)
-        for layer in middleware:
+        for layer in (*self.host.own_layers(), *middleware):
             self.middleware(layer)
 
     @classmethod
@@ -362,6 +367,18 @@ class Server:
         """
         return _decorator(lambda fn: self.host.add_route(path, methods, fn, auth=auth))
 
+    # -- what can be seen of it
+
+    @property
+    def health(self) -> HealthMonitor:
+        """The checks of this server, and what they found: `app.health.register("db", check, required=True)`."""
+        return self.host.monitor().health
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of this server, recorded from the first time they are asked for."""
+        return self.host.monitor().metrics
+
     # -- notifications, from any thread and without waiting
 
     def notify_resource_updated(self, uri: str, **extra: object) -> None:
@@ -439,9 +456,19 @@ class Server:
     async def serve(self, *listeners: Listener, ready: Callable[[], object] | None = None) -> None:
         """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
 
-        A transport that ends, or is closed by itself, takes only its own peers along.
+        A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """
         await self._serving.serve(*listeners, ready=ready)
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """The tree of what runs while the server serves; None before it was served."""
+        return self._serving.supervisor
+
+    @property
+    def registry(self) -> LocalRegistry:
+        """Who is there: this server, its transports and its links, by kind, name and capability."""
+        return self._serving.directory.registry
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.

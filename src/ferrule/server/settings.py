@@ -20,12 +20,14 @@ from ferrule.settings.option import (
     Seconds,
     check,
 )
-from ferrule.settings.sources import read_sourced
+from ferrule.settings.sources import exports_traces, read_sourced
 from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.receipt_log import ReceiptLog, Receipts
+    from ferrule.telemetry.tracer import Tracing
 
 Rate = Annotated[float, Meta(ge=1)]
 """So many a second, and in one burst."""
@@ -131,6 +133,16 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How tasks are kept; None for the defaults."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    tracing: Tracing | Mapping[str, Any] | bool | None = None
+    """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
+    receipts: FilePath | Receipts | Mapping[str, Any] | None = None
+    """The folder in which a receipt of every request is kept, or Receipts(…)."""
+    metrics: bool = False
+    """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
+    rate: Mapping[str, str] | None = None
+    """How often handlers may be asked: `connection`, `principal`, `tool` and `server`, each as `"100/min"`."""
+    log_format: Literal["text", "json"] | None = None
+    """How Ferrule's own log is written to stderr; None leaves that to the program."""
     auth: Verifier | None = None
     """Who decides who a caller is; None lets everybody in."""
 
@@ -146,13 +158,28 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {version}")
 
     @property
-    def observers(self) -> Observers | None:
-        """The observers as one; raises SetupError for what is none."""
-        if self.observer is None:
+    def receipt_log(self) -> ReceiptLog | None:
+        """What keeps receipts; raises SetupError for what cannot."""
+        if self.receipts is None:
+            return None
+        from ferrule.telemetry.receipt_log import receipt_log_of
+
+        return receipt_log_of(self.receipts, "Server")
+
+    def observers(self, *more: Observer) -> Observers | None:
+        """Return the observers as one, with more of ours and the tracer; raises SetupError for what is none."""
+        tracing = self.tracing
+        if tracing is None:
+            tracing = exports_traces()
+        if self.observer is None and not more and tracing is False:
             return None
         from ferrule.telemetry.observer import observers_of
 
-        return observers_of(self.observer, "Server")
+        if tracing is False:
+            return observers_of(self.observer, "Server", more=more)
+        from ferrule.telemetry.tracer import tracer_of
+
+        return observers_of(self.observer, "Server", more=more, tracer=tracer_of(tracing, "Server"))
 
 
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:

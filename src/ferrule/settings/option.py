@@ -28,6 +28,9 @@ NonNegativeInt = Annotated[int, Meta(ge=0)]
 NonNegativeFloat = Annotated[float, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, extra={"unit": SECONDS})]
 PositiveSeconds = Annotated[float, Meta(gt=0, extra={"unit": SECONDS})]
+A_YEAR = 365 * 24 * 3600
+FiniteSeconds = Annotated[float, Meta(gt=0, le=A_YEAR, extra={"unit": SECONDS})]
+"""A time that ends."""
 Bytes = Annotated[int, Meta(ge=1, extra={"unit": BYTES})]
 LEAST_MESSAGE_SIZE = 1024
 MOST_MESSAGE_SIZE = 100 * 1024 * 1024
@@ -91,6 +94,8 @@ class Kind(Struct, frozen=True):
         if self.bounds is None:
             return self.words
         unit = _unit(self.bounds)
+        if self.bounds.gt is not None and self.bounds.le is not None:
+            return f"more than {_measured(self.bounds.gt, '')} and at most {_measured(self.bounds.le, unit)}"
         if self.bounds.gt is not None:
             return f"more than {_measured(self.bounds.gt, unit)}"
         if self.bounds.le is not None:

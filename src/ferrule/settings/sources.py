@@ -298,3 +298,23 @@ def _object(text: str) -> Any:
         return msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError:
         return UNREADABLE
+
+
+# -- OpenTelemetry
+
+
+def exports_traces() -> bool:
+    """Whether the environment names an OpenTelemetry exporter of traces, and its API is installed."""
+    said = os.environ.get
+    if said("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = said("OTEL_TRACES_EXPORTER", "")
+    if exporter.lower() == "none":
+        return False
+    if not exporter and not said("OTEL_EXPORTER_OTLP_ENDPOINT") and not said("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        return False
+    try:
+        import opentelemetry.trace  # noqa: F401
+    except ImportError:
+        return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from types import CodeType, FrameType
@@ -96,15 +97,16 @@ class Child:
         elif hasattr(run, "run"):
             self.tree = run
             self.run = run.run
+            ready_timeout = math.inf
         else:
             raise SetupError(f"child {name!r}: run must be an async function that takes ready, not {run!r}")
         self.restart: RestartKind = restart
         self.grace = grace
-        """Seconds to end in after it was cancelled; None for those of its supervisor."""
+        """Seconds to end in after it was cancelled, `math.inf` for any time; None for those of its supervisor."""
         self.ready_timeout = ready_timeout
-        """Seconds to call `ready` in. A supervisor takes as long as its children do."""
+        """Seconds to call `ready` in; `math.inf` for a child, such as a supervisor, that takes as long as it takes."""
         self.significant = significant
-        """Whether its normal end ends the whole tree."""
+        """Whether its end ends the whole tree: see `auto_shutdown` of Supervisor."""
         self.plan = plan
         """Its own plan, counted by itself; None for that of its supervisor."""
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable
 from typing import Literal, Protocol
 
@@ -66,6 +67,11 @@ class Member:
                 watcher.set_result(error)
         self.watchers.clear()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended or was stopped, and is not to be started again."""
+        return self.state == "ended" or (self.state == "stopped" and self.unwanted)
+
     def describe(self) -> ChildState:
         """Return what is known of the child now."""
         children = () if self.child.tree is None else self.child.tree.children
@@ -88,8 +94,8 @@ class Overseer(Protocol):
     def emit(self, kind: EventKind, member: Member, delay: float = 0.0) -> None:
         """Report an event."""
 
-    def finish(self) -> None:
-        """Called when a significant child has ended normally: the tree ends."""
+    def significant_ended(self, member: Member) -> bool:
+        """Called when a significant child has ended and is not restarted; return whether that ends the tree."""
 
     def fail(self, member: Member, reason: str, *, gave_up: bool = False) -> None:
         """Called when a child cannot be kept running: the tree fails."""
@@ -270,7 +276,7 @@ class Group:
     async def _until_ready(self, member: Member) -> Member | None:
         """Wait until a child is ready or stopped; return the child that stands in the way."""
         limit = None
-        if member.child.tree is None:
+        if member.child.ready_timeout != math.inf:
             limit = self._loop.time() + member.child.ready_timeout
         while member.state == "starting":
             troubled = self._troubled()
@@ -292,9 +298,7 @@ class Group:
             return True
         member.dead = False
         if member.error is None and member.child.significant:
-            member.state = "ended"
-            self._overseer.finish()
-            return False
+            return self._end(member)
         if not member.has_been_ready and not self.settled.is_set() and member.plan.give_up:
             member.state = "ended"
             self._overseer.fail(member, f"child {member.child.name!r} could not be started: {sentence(member.error)}")
@@ -323,12 +327,11 @@ class Group:
         return member.child.restart == "permanent"
 
     def _end(self, member: Member) -> bool:
-        """Leave a child dead; return False when that fails the tree."""
+        """Leave a child dead; return False when that ends the tree."""
         member.state = "ended"
         member.settle(member.error)
         if member.child.significant:
-            self._overseer.fail(member, f"significant child {member.child.name!r} failed: {sentence(member.error)}")
-            return False
+            return not self._overseer.significant_ended(member)
         if member.child.restart == "temporary":
             self._forget(member)
         return True

@@ -25,6 +25,7 @@ NAMES = (
     "ferrule.context",
     "ferrule.dispatch",
     "ferrule.extensions",
+    "ferrule.graphql",
     "ferrule.http",
     "ferrule.http.access",
     "ferrule.link",

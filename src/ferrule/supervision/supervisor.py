@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import random
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -24,7 +24,10 @@ from ferrule.supervision.child import Child, ChildState, Ready, sentence
 from ferrule.supervision.group import EventKind, Group, Member, Strategy, logger
 from ferrule.supervision.restart import RestartHistory, RestartPlan, RestartWindow
 
+AutoShutdown = Literal["any_significant", "all_significant"]
+
 STRATEGIES = ("one_for_one", "rest_for_one", "one_for_all")
+AUTO_SHUTDOWNS = ("any_significant", "all_significant")
 DEFAULT_PLAN = RestartPlan()
 GRACE = 5.0
 """Seconds a child has to end in after it was cancelled."""
@@ -49,6 +52,9 @@ class Supervisor:
 
     `strategy` says who is restarted when a child dies: `one_for_one` it alone, `rest_for_one` it and those behind it,
     `one_for_all` all. The children share `plan`; with `give_up=False` each is counted by itself.
+
+    `auto_shutdown` says when significant children end the tree: `any_significant` when the first of them has ended,
+    `all_significant` when each has ended or was stopped. The tree fails where one of those has.
     """
 
     def __init__(
@@ -56,20 +62,25 @@ class Supervisor:
         name: str,
         *children: Child | Supervisor,
         strategy: Strategy = "one_for_one",
+        auto_shutdown: AutoShutdown = "any_significant",
         plan: RestartPlan = DEFAULT_PLAN,
         grace: float = GRACE,
         on_event: Callable[[SupervisorEvent], None] | None = None,
-        chance: Callable[[], float] = random.random,
+        chance: Callable[[], float] | None = None,
     ) -> None:
         if strategy not in STRATEGIES:
             raise SetupError(f"supervisor {name!r}: strategy must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
+        if auto_shutdown not in AUTO_SHUTDOWNS:
+            known = ", ".join(AUTO_SHUTDOWNS)
+            raise SetupError(f"supervisor {name!r}: auto_shutdown must be one of {known}, not {auto_shutdown!r}")
         if inspect.iscoroutinefunction(on_event):
             raise SetupError(f"supervisor {name!r}: on_event must be a plain function: it is called, not awaited")
         self.name = name
         self.path = name
         """Its name behind those of the supervisors above it."""
-        self.chance = chance
+        self.chance = chance or _chance
         self._strategy: Strategy = strategy
+        self._auto_shutdown: AutoShutdown = auto_shutdown
         self._plan = plan
         self._grace = grace
         self._on_event = on_event
@@ -140,10 +151,17 @@ class Supervisor:
         if name is not None:
             member = self._find(name)
             await self._as_job(self._groups[name].stop(member), f"stop {member.path}")
+            self._end_without_significant()
             return
         if self._running:
             self._finish()
             await asyncio.shield(self._begin_closing())
+
+    def request_stop(self) -> None:
+        """Begin to stop all in reverse, without waiting for it: whoever runs the tree does."""
+        if self._running:
+            self._finish()
+            self._begin_closing()
 
     async def remove(self, name: str) -> None:
         """Stop a child and forget it."""
@@ -155,6 +173,7 @@ class Supervisor:
         self.forget(member)
         group.remove(member)
         await self._as_job(group.stop(member), f"stop {member.path}")
+        self._end_without_significant()
 
     async def restart(self, name: str) -> None:
         """Stop a child, start it again and wait until it is ready; its delays begin again.
@@ -178,7 +197,8 @@ class Supervisor:
         self._begin()
         try:
             await self._start()
-            if ready is not None and not self._over.is_set():
+            # Also where its significant children have ended already: that is a normal end, not a failed start.
+            if ready is not None and self._closing is None:
                 ready()
             await self._over.wait()
         finally:
@@ -260,6 +280,7 @@ class Supervisor:
             await self._shared.settled.wait()
         if self._failure is not None:
             raise self._failure
+        self._end_without_significant()
 
     def _enlist(self, child: Child) -> Group:
         """Put a child into a group, which starts it."""
@@ -282,6 +303,8 @@ class Supervisor:
         grace = child.grace
         if grace is None and child.tree is None:
             grace = self._grace
+        if grace == math.inf:
+            grace = None
         member = Member(child, f"{self.path}/{child.name}", grace, child.plan or self._plan)
         if child.plan is None:
             if self._strategy != "one_for_one":
@@ -343,13 +366,14 @@ class Supervisor:
         for group in self._groups.values():
             group.settled.set()
 
-    def _fail(self, reason: str, error: BaseException | None) -> None:
+    def _fail(self, reason: str, error: BaseException | None, *, gave_up: bool = False) -> None:
         if self._over.is_set():
             return
-        failure = SupervisorFailed(self.path, reason)
+        failure = SupervisorFailed(self.path, reason, gave_up=gave_up)
         failure.__cause__ = error
         self._failure = failure
-        logger.error("%s", failure)
+        if gave_up:
+            logger.error("%s", failure)
         self._finish()
         if self._body is not None and not self._body_waits:
             self._body_cancelled = True
@@ -378,8 +402,33 @@ class Supervisor:
         """Report an event of a child."""
         self._report(kind, member.path, member.error, delay, member.restarts)
 
-    def finish(self) -> None:
-        """Called when a significant child has ended normally."""
+    def significant_ended(self, member: Member) -> bool:
+        """Called when a significant child has ended and is not restarted; return whether that ends the tree."""
+        if self._auto_shutdown == "all_significant":
+            return self._end_without_significant()
+        self._end_by([member])
+        return True
+
+    def _end_without_significant(self) -> bool:
+        """End the tree if it ends with its last significant child and none is left; return whether it is so."""
+        if self._auto_shutdown != "all_significant":
+            return False
+        ended = []
+        for name, child in self._given.items():
+            member = self._members.get(name)
+            if not child.significant:
+                continue
+            if member is None or not member.is_over:
+                return False
+            ended.append(member)
+        self._end_by(ended)
+        return True
+
+    def _end_by(self, ended: Iterable[Member]) -> None:
+        """End the tree because significant children have ended; it fails where one of them has."""
+        for member in ended:
+            if member.state == "ended" and member.error is not None:
+                self.fail(member, f"significant child {member.child.name!r} failed: {sentence(member.error)}")
         self._finish()
 
     def fail(self, member: Member, reason: str, *, gave_up: bool = False) -> None:
@@ -387,7 +436,7 @@ class Supervisor:
         if gave_up and not self._over.is_set():
             self._report("gave_up", self.path, member.error, 0.0, member.restarts)
         member.settle(member.error or RuntimeError("it ended"))
-        self._fail(reason, member.error)
+        self._fail(reason, member.error, gave_up=gave_up)
 
     def forget(self, member: Member) -> None:
         """Called when a temporary child has ended."""
@@ -409,3 +458,11 @@ class Supervisor:
             self._on_event(event)
         except BaseException as failure:
             logger.error("on_event of supervisor %s failed, which was ignored", self.path, exc_info=failure)
+
+
+def _chance() -> float:
+    """Return a random number from 0 to 1, for jitter."""
+    # A server whose children do not die needs none, and starts faster without.
+    import random
+
+    return random.random()  # noqa: S311 - for jitter

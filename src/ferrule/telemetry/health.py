@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -54,6 +54,9 @@ class CheckResult(Struct, frozen=True):
 
 Check = Callable[[], "CheckResult | bool | Awaitable[CheckResult | bool | None] | None"]
 """Looks whether something is well: returns nothing or True where it is, False or a result where not, or raises."""
+
+Condition = Callable[[], Sequence[str]]
+"""Returns why a process is not ready, in a few words each; nothing where it is."""
 
 PASSED = CheckResult()
 
@@ -167,6 +170,8 @@ class HealthMonitor:
         self.lag = LoopLag()
         self.draining = False
         """Whether this process is about to stop: it is not ready then, and as healthy as before."""
+        self.conditions: list[Condition] = []
+        """Asked, beside the checks, why no new work should be sent here."""
         self._clock = clock or _now
         self._checks: dict[str, tuple[CheckRecord, Check]] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -235,14 +240,19 @@ class HealthMonitor:
         """The status as a word: healthy, degraded or unhealthy."""
         return WORDS[self.status]
 
-    def not_ready(self) -> list[str]:
-        """Return why no new work should be sent here; nothing where it may."""
+    def not_ready(self, *, brief: bool = False) -> list[str]:
+        """Return why no new work should be sent here; nothing where it may. `brief` only names checks that fail."""
         reasons = []
         if self.draining:
             reasons.append("draining")
+        for condition in self.conditions:
+            reasons.extend(condition())
         for record, _ in self._checks.values():
             if record.required and record.status == "fail":
-                reasons.append(f"{record.name}: {record.result.output or 'fails'}")
+                if brief:
+                    reasons.append(record.name)
+                else:
+                    reasons.append(f"{record.name}: {record.result.output or 'fails'}")
         return reasons
 
     def is_alive(self) -> bool:
@@ -258,8 +268,9 @@ class HealthMonitor:
         if self.version:
             found["version"] = self.version
         found["generation"] = self.generation
-        if self.draining:
-            found["notes"] = ["draining"]
+        notes = self.not_ready(brief=True)
+        if notes:
+            found["notes"] = notes
         found["checks"] = checks
         return found
 

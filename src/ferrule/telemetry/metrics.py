@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from ferrule.errors import SetupError
 from ferrule.telemetry.table import TABLE, MetricRow, MetricType
@@ -82,6 +82,10 @@ class Histogram:
 
 
 Child = TypeVar("Child", Counter, Gauge, Histogram)
+
+
+Series = tuple[str, tuple[str, ...]]
+"""One time series: the name of its metric and its label values."""
 
 
 class SeriesBudget:
@@ -156,6 +160,16 @@ class Metric(Generic[Child]):
         return value
 
 
+class Home(Protocol):
+    """The event loop in whose thread metrics are recorded."""
+
+    def is_running(self) -> bool:
+        """Whether it turns."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
+        """Call a function in its thread."""
+
+
 class Metrics:
     """All metrics of a server or a client."""
 
@@ -169,7 +183,13 @@ class Metrics:
         self._counters: dict[str, Metric[Counter]] = {}
         self._gauges: dict[str, Metric[Gauge]] = {}
         self._histograms: dict[str, Metric[Histogram]] = {}
+        self.home: Home | None = None
+        """Where they are recorded; None where nothing runs yet."""
         self._readers: list[Callable[[], None]] = []
+        self._sources: dict[Series, list[Callable[[], float]]] = {}
+        """What a counter or gauge is the sum of, where it is read from others."""
+        self._ended: dict[Series, float] = {}
+        """What sources have counted that are gone: a counter never falls."""
         for row in table:
             self.add(row)
 
@@ -181,6 +201,11 @@ class Metrics:
         self._rows[row.name] = row
         # Room for the child of all that is beyond the limits, so that there is always one.
         self._budget.left -= row.series
+
+    @property
+    def rows(self) -> list[MetricRow]:
+        """The rows of the table, in order."""
+        return list(self._rows.values())
 
     def counter(self, name: str) -> Metric[Counter]:
         """Return a counter of the table."""
@@ -215,9 +240,40 @@ class Metrics:
         """Call a function before the metrics are read: it sets gauges to what is the case then."""
         self._readers.append(reader)
 
+    def watch(self, name: str, *labels: str, source: Callable[[], float]) -> Callable[[], None]:
+        """Let a counter or gauge be the sum of what its sources return when it is read.
+
+        Return a function that ends this; a counter keeps what the source has counted until then.
+        """
+        series = (name, labels)
+        self._number(series)
+        self._sources.setdefault(series, []).append(source)
+
+        def end() -> None:
+            sources = self._sources[series]
+            if source in sources:
+                sources.remove(source)
+                if isinstance(self._number(series), Counter):
+                    self._ended[series] = self._ended.get(series, 0.0) + source()
+
+        return end
+
+    def _number(self, series: Series) -> Counter | Gauge:
+        name, labels = series
+        if name in self._rows and self._rows[name].type == "counter":
+            return self.counter(name).labels(*labels)
+        return self.gauge(name).labels(*labels)
+
+    def _read_sources(self) -> None:
+        for series, sources in self._sources.items():
+            total = self._ended.get(series, 0.0)
+            for source in sources:
+                total += source()
+            self._number(series).value = total
+
     def read(self) -> list[Metric[Counter] | Metric[Gauge] | Metric[Histogram]]:
         """Return the metrics that have children, in the order of the table."""
-        for reader in self._readers:
+        for reader in (self._read_sources, *self._readers):
             try:
                 reader()
             except Exception:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -47,6 +47,8 @@ from ferrule.errors import (
     UnsupportedVersion,
     UrlElicitationRequired,
 )
+from ferrule.schema.model import Implementation
+from ferrule.telemetry.metrics import Histogram
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Id
 
@@ -55,6 +57,8 @@ logger = logging.getLogger("ferrule.observer")
 COMPLAIN_EVERY = 60.0
 """Seconds between two log records about observers that raise."""
 
+Verdict = Literal["accepted", "anonymous", "refused", "failed"]
+"""What a verifier said of a caller; `failed` where it could not tell."""
 OutcomeKind = Literal["ok", "tool_error", "error", "input_required", "refused", "cancelled", "timed_out", "lost"]
 
 REASONS: dict[type[Refusal], str] = {
@@ -160,6 +164,14 @@ class ObservedRequest(Struct, eq=False, kw_only=True):
     """The `_meta` of a request that was received, as JSON; empty without one."""
     retry: bool = False
     """Whether it brings the answers to questions of an earlier round."""
+    stateless: bool = False
+    """Whether it belongs to the stateless era."""
+    peer: Implementation | None = None
+    """The program that asks, where it has named itself; None for a request that was sent."""
+    trace_id: str = ""
+    """The trace it belongs to, where a tracer knows one, in hexadecimal digits."""
+    span: Any = None
+    """The `RequestSpan` of a request that is traced; None for the others."""
     origin: Origin
     """What the transport knows about the sender."""
     link: ObservedLink | None = None
@@ -245,6 +257,12 @@ class Observer:
     def request_finished(self, request: ObservedRequest, outcome: Outcome) -> None:
         """Called once for every request that came, admitted or not, when it was answered or given up."""
 
+    def request_recorded(self, request: ObservedRequest, outcome: Outcome, arguments: bytes, result: bytes) -> None:
+        """Called after `request_finished`, with the contents as JSON.
+
+        The arguments are those of a tool, or the params of any other method; the result is empty where there is none.
+        """
+
     def notification_received(self, notification: ObservedNotification) -> None:
         """Called when a notification came."""
 
@@ -269,6 +287,9 @@ class Observer:
     def connection_refused(self, transport: str, reason: str) -> None:
         """Called when a listener of ours turned a connection away."""
 
+    def caller_verified(self, transport: str, verdict: Verdict) -> None:
+        """Called when a verifier was asked who a caller is; a verdict that is kept is not asked for again."""
+
     def exchange_finished(self, exchange: ObservedExchange) -> None:
         """Called when our HTTP engine has sent a response, or has lost the client."""
 
@@ -277,6 +298,44 @@ class Observer:
 
     def child_exited(self, child: ObservedChild) -> None:
         """Called when a child process has ended."""
+
+    def router_decided(self, kind: str, target: str, reason: str) -> None:
+        """Called when a router picked or left out a target, or refused a call; kinds are those of `RouterEvent`."""
+
+
+class TransportMeter(Protocol):
+    """Where the sessions and notifications of one transport are counted, and the requests that ended well."""
+
+    transport: str
+    revision: str
+    """The revision that `tools` and `methods` are for."""
+    tools: Mapping[str, Histogram]
+    """Of calls of tools, by name; any name is there."""
+    methods: Mapping[str, Histogram]
+    """Of all other methods; any method is there."""
+
+    def agree(self, revision: str) -> None:
+        """Let `tools` and `methods` be those of another revision."""
+
+    def opened(self) -> None:
+        """Called when a peer is connected."""
+
+    def notified(self, method: str) -> None:
+        """Called when a notification came."""
+
+
+class Meter(Protocol):
+    """What an observer has that needs no values of what is usual: how often, and how long it took, is enough."""
+
+    def over(self, transport: str) -> TransportMeter:
+        """Return where one transport is counted; all its links share it."""
+
+
+@runtime_checkable
+class MeteredObserver(Protocol):
+    """An observer that is served faster as a meter."""
+
+    meter: Meter
 
 
 def _events(*beginnings: str) -> tuple[str, ...]:
@@ -294,13 +353,42 @@ LINK_EVENTS = _events("request_", "notification_", "link_")
 CONNECTION_EVENTS = _events("connection_")
 
 
+class Complaints:
+    """Logs that observers fail, in one record a minute at most."""
+
+    def __init__(self) -> None:
+        self._complained = -COMPLAIN_EVERY
+        self._unreported = 0
+
+    def add(self, event: str, error: Exception) -> None:
+        """Log a failure, or count it for the next record."""
+        now = time.monotonic()
+        if now - self._complained < COMPLAIN_EVERY:
+            self._unreported += 1
+            return
+        self._complained = now
+        more = self._unreported
+        self._unreported = 0
+        logger.error(
+            "an observer failed in %s, which was ignored (%d more failures since the last record)",
+            event,
+            more,
+            exc_info=error,
+        )
+
+
 class Observers(Observer):
     """Any number of observers as one, which never raises."""
 
-    def __init__(self, observers: Sequence[Observer]) -> None:
+    def __init__(self, observers: Sequence[Observer], tracer: Any = None) -> None:
+        self.tracer = tracer
+        """The `Tracer` that makes spans of requests; None where nobody does."""
+        self.meter: Meter | None = None
+        """What requests that end well are reported to instead, where metrics are all that is wanted."""
+        if tracer is None and len(observers) == 1 and isinstance(observers[0], MeteredObserver):
+            self.meter = observers[0].meter
         self._wanted: set[str] = set()
-        self._complained = -COMPLAIN_EVERY
-        self._unreported = 0
+        self._complaints = Complaints()
         for event in EVENTS:
             callbacks = _callbacks(observers, event)
             if callbacks:
@@ -317,24 +405,9 @@ class Observers(Observer):
                 try:
                     callback(*values)
                 except Exception as error:
-                    self._complain(event, error)
+                    self._complaints.add(event, error)
 
         return tell
-
-    def _complain(self, event: str, error: Exception) -> None:
-        now = time.monotonic()
-        if now - self._complained < COMPLAIN_EVERY:
-            self._unreported += 1
-            return
-        self._complained = now
-        more = self._unreported
-        self._unreported = 0
-        logger.error(
-            "an observer failed in %s, which was ignored (%d more failures since the last record)",
-            event,
-            more,
-            exc_info=error,
-        )
 
     def refused(self, identity: Id | UnsetType | None, method: str, refusal: Refusal, origin: Origin) -> None:
         """Report a request that a transport itself refused, with a JSON-RPC error, before any link saw it."""
@@ -367,13 +440,19 @@ def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[...,
     return tuple(found)
 
 
-def observers_of(given: object, whose: str) -> Observers | None:
-    """Return what the option `observer` of a server or client names, as one; raises SetupError for what is none."""
+def observers_of(given: object, whose: str, *, more: Sequence[Observer] = (), tracer: Any = None) -> Observers | None:
+    """Return what the options of a server or client name, as one; None where nobody wants to know anything.
+
+    `given` is the option `observer`, `more` are observers of ours. Raises SetupError for what is no observer.
+    """
     if given is None:
-        return None
-    observers = [given] if isinstance(given, Observer) else given
-    if not isinstance(observers, list | tuple) or not all(isinstance(each, Observer) for each in observers):
+        observers: Sequence[Observer] = ()
+    elif isinstance(given, Observer):
+        observers = (given,)
+    elif isinstance(given, list | tuple) and all(isinstance(each, Observer) for each in given):
+        observers = given
+    else:
         raise SetupError(f"{whose}: observer must be an Observer or a list of them, not {given!r}")
-    if observers:
-        return Observers(observers)
-    return None
+    if not observers and not more and tracer is None:
+        return None
+    return Observers((*observers, *more), tracer)

@@ -72,7 +72,7 @@ def open_descriptors() -> int:
 
 
 def most_descriptors() -> int:
-    """Return the limit of open file descriptors; 0 where nobody tells."""
+    """Return the limit of open file descriptors; 0 where nobody tells, -1 where there is none."""
     if resource is None:
         return 0
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -14,9 +14,10 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -27,11 +28,13 @@ from ferrule.telemetry.receipts import (
     CheckSignature,
     Receipt,
     ReceiptChain,
+    Recorded,
     Sign,
     Verification,
     hash_of,
     verify,
 )
+from ferrule.telemetry.redaction import RecordRule, content_to_keep
 
 try:
     import fcntl
@@ -44,7 +47,14 @@ MIB = 1 << 20
 NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 REMOVED = "removed.jsonl"
 """Says of every file that grew too old which hash it ended with."""
+LOCK = ".lock"
 DAY = 86_400.0
+CALL = "tools/call"
+RETRY_INTERVAL = 1.0
+"""How often one looks whether files can be written again, in seconds."""
+BLOCK = 64 * 1024
+FAIR_SHARE = 200
+"""How many receipts are made into lines before the event loop may run."""
 
 
 class ReceiptSettings(Struct, frozen=True, kw_only=True):
@@ -54,6 +64,8 @@ class ReceiptSettings(Struct, frozen=True, kw_only=True):
     """Bytes after which the next file begins."""
     queue: int = 10_000
     """How many receipts may wait to be written."""
+    queue_bytes: int = 64 * MIB
+    """How many bytes of arguments and results may wait with them, to be digested."""
     commit_interval: float = 0.05
     """How long receipts are gathered before they are written together."""
     durable: bool = True
@@ -82,9 +94,10 @@ class ReceiptFiles:
         *,
         node: str = "",
         software: str = "ferrule",
-        key: bytes | None = None,
+        key: bytes | Callable[[Path], bytes | None] | None = None,
         key_name: str = "",
         sign: Sign | None = None,
+        rules: Sequence[RecordRule] = (),
         settings: ReceiptSettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -96,12 +109,20 @@ class ReceiptFiles:
         self._settings = settings or ReceiptSettings()
         self._node = node
         self._software = software
-        self._key = key
+        self._find_key = key
+        """The key for digests, or what returns it for the folder once that is there."""
+        self._key = None if callable(key) else key
         self._key_name = key_name
         self._sign = sign
         self._clock = clock
-        self._queue: deque[tuple[Receipt, bytes, bytes, float]] = deque()
+        self._rules = tuple(rules)
+        """Which contents are kept."""
+        self._queue: deque[Recorded] = deque()
         # Each thread has counts of its own.
+        self._bytes_in = 0
+        """Bytes of the arguments and results that were put into the queue, from the beginning."""
+        self._bytes_out = 0
+        """Bytes of those that were taken out again."""
         self._dropped = 0
         """How many receipts found no room in the queue."""
         self._dropped_told = 0
@@ -131,6 +152,9 @@ class ReceiptFiles:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._take_lock()
         try:
+            if callable(self._find_key):
+                self._key = self._find_key(self.folder)
+            self._remove_torn_line()
             self._begin_file(last_hash_in(self.folder))
         except OSError:
             self._drop_lock()
@@ -141,13 +165,20 @@ class ReceiptFiles:
 
     def record(self, receipt: Receipt, arguments: bytes = b"", result: bytes = b"") -> bool:
         """Keep a receipt with the digests of its arguments and result; return False where it is lost."""
-        if len(self._queue) >= self._settings.queue or self._thread is None:
+        if not self.has_room():
             self._dropped += 1
             return False
         self._queue.append((receipt, arguments, result, self._clock()))
+        self._bytes_in += len(arguments) + len(result)
         if not self._some.is_set():
             self._some.set()
         return True
+
+    def has_room(self, beside: int = 0) -> bool:
+        """Whether a receipt can be kept now, beside so many others that will come."""
+        if self._thread is None or len(self._queue) + beside >= self._settings.queue:
+            return False
+        return self._bytes_in - self._bytes_out < self._settings.queue_bytes
 
     @property
     def lost(self) -> int:
@@ -171,7 +202,7 @@ class ReceiptFiles:
 
     def _write_until_the_end(self) -> None:
         while not self._ending.is_set():
-            self._some.wait(self._settings.seal_interval if self._sign is not None else None)
+            self._some.wait(self._longest_pause)
             self._some.clear()
             self._ending.wait(self._settings.commit_interval)
             self._commit()
@@ -181,11 +212,22 @@ class ReceiptFiles:
             self._file = -1
         self._drop_lock()
 
+    @property
+    def _longest_pause(self) -> float | None:
+        """After how long there may be something to write though no receipt came; None for never."""
+        if self.failure:
+            return RETRY_INTERVAL
+        if self._sign is not None:
+            return self._settings.seal_interval
+        return None
+
     def _commit(self, *, final: bool = False) -> None:
         """Write everything that waits, as one batch; what cannot be written is lost."""
         batch = []
         while self._queue:
-            batch.append(self._queue.popleft())
+            recorded = self._queue.popleft()
+            batch.append(recorded)
+            self._bytes_out += len(recorded[1]) + len(recorded[2])
         dropped = self._dropped
         gap = dropped - self._dropped_told + self._failed - self._failed_told
         state = self._chain.state
@@ -210,17 +252,17 @@ class ReceiptFiles:
         self._failed_told = self._failed
         self.failure = ""
 
-    def _lines(self, batch: list[tuple[Receipt, bytes, bytes, float]], gap: int, *, final: bool) -> bytes:
+    def _lines(self, batch: list[Recorded], gap: int, *, final: bool) -> bytes:
         chain = self._chain
         lines = []
         if gap:
             lines.append(chain.gap(gap, self._clock()))
-        for receipt, arguments, result, when in batch:
-            if arguments or result:
-                receipt.args = chain.digest(arguments)
-                receipt.result = chain.digest(result)
-                receipt.bytes = (len(arguments), len(result))
-            lines.append(chain.add(receipt, when))
+        for recorded in batch:
+            if self._rules:
+                self._keep_contents(recorded)
+            lines.append(chain.add_recorded(recorded))
+            if len(lines) % FAIR_SHARE == 0:
+                time.sleep(0)  # let the thread of the event loop run
         if self._is_seal_due(final=final):
             seal = chain.seal(self._clock())
             self._sealed_at = self._clock()
@@ -230,6 +272,14 @@ class ReceiptFiles:
         if not lines:
             return b""
         return b"\n".join(lines) + b"\n"
+
+    def _keep_contents(self, recorded: Recorded) -> None:
+        """Add the contents of a call where a rule says so."""
+        receipt, arguments, result, _ = recorded
+        if receipt.method == CALL and isinstance(receipt.target, str):
+            content = content_to_keep(self._rules, receipt.target, arguments, result)
+            if content is not None:
+                receipt.content = content
 
     def _is_seal_due(self, *, final: bool) -> bool:
         new = self._chain.records - self._sealed_records
@@ -318,10 +368,25 @@ class ReceiptFiles:
                 os.fsync(removed.fileno())
             path.unlink()
 
+    def _remove_torn_line(self) -> None:
+        """Cut off what a crash left of a last line: nobody was told that it was kept."""
+        paths = files_in(self.folder)
+        if not paths:
+            return
+        last = paths[-1]
+        with open(last, "rb+") as file:
+            size = file.seek(0, os.SEEK_END)
+            whole = _whole_lines(file, size)
+            file.truncate(whole)
+        if whole < size:
+            logger.warning("removed %d bytes of an unfinished receipt from %s", size - whole, last.name)
+        if not whole:
+            last.unlink()
+
     def _take_lock(self) -> None:
         if fcntl is None:
             return
-        lock = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -336,6 +401,18 @@ class ReceiptFiles:
 
 
 # Reading
+
+
+def _whole_lines(file: BinaryIO, size: int) -> int:
+    """Return how many bytes of a file are whole lines."""
+    while size:
+        begin = max(0, size - BLOCK)
+        file.seek(begin)
+        end = file.read(size - begin).rfind(b"\n")
+        if end >= 0:
+            return begin + end + 1
+        size = begin
+    return 0
 
 
 def _files_in(folder: Path, day: str = "") -> list[tuple[str, int, Path]]:
@@ -387,7 +464,30 @@ def verify_folder(folder: str | Path, *, check: CheckSignature | None = None) ->
     folder = Path(folder)
     previous = _last_removed(folder)
     found: dict[str, Verification] = {}
-    for path in files_in(folder):
-        found[path.name] = verify(lines_of(path), previous=previous, check=check)
-        previous = found[path.name].last
+    paths = files_in(folder)
+    for path in paths:
+        verified = found[path.name] = verify(lines_of(path), previous=previous, check=check)
+        previous = verified.last
+        written_now = path == paths[-1] and is_written_now(folder)
+        if verified.ok and not written_now and _is_torn(path):
+            verified.failed("the line is cut off: by a crash, or by somebody")
     return found
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line of a file is not whole."""
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        return _whole_lines(file, size) < size
+
+
+def is_written_now(folder: Path) -> bool:
+    """Whether a process writes receipts in a folder."""
+    if fcntl is None or not (folder / LOCK).exists():
+        return False
+    with open(folder / LOCK, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

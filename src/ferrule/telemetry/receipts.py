@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
+import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -29,11 +29,13 @@ from ferrule.errors import SetupError
 VERSION = 1
 NO_HASH = "sha256:" + "0" * 64
 """Stands for the hash before the first chain of all."""
+BLOCK = 64
+"""Bytes of a block of SHA-256."""
 MIN_KEY = 16
 """The fewest bytes of a key for digests."""
 
 
-class ReceiptCaller(Struct, omit_defaults=True):
+class ReceiptCaller(Struct, omit_defaults=True, gc=False):
     """Who called, as far as it is known."""
 
     iss: str = ""
@@ -41,14 +43,14 @@ class ReceiptCaller(Struct, omit_defaults=True):
     client: str = ""
 
 
-class ReceiptPeer(Struct, omit_defaults=True):
+class ReceiptPeer(Struct, omit_defaults=True, gc=False):
     """The program that called."""
 
     name: str = ""
     version: str = ""
 
 
-class Receipt(Struct, kw_only=True):
+class Receipt(Struct, kw_only=True, gc=False):
     """One record. The chain fills in `n`, `t`, `node` and `prev`."""
 
     v: int = VERSION
@@ -83,6 +85,10 @@ class Receipt(Struct, kw_only=True):
     prev: str = NO_HASH
 
 
+Recorded = tuple[Receipt, bytes, bytes, float]
+"""A receipt, the arguments and the result it has digests of, and when it was made, in seconds since 1970."""
+
+
 class ChainedRecord(Struct):
     """What a verification reads of every record."""
 
@@ -111,6 +117,25 @@ def sealed_bytes(number: int, digest: str) -> bytes:
     return f"ferrule receipts {number} {digest}".encode()
 
 
+class KeyedDigest:
+    """HMAC-SHA-256 (RFC 2104) with one key: what depends on the key alone is hashed once, and copied for each text."""
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) > BLOCK:
+            key = hashlib.sha256(key).digest()
+        padded = key.ljust(BLOCK, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
+
+    def of(self, data: bytes) -> str:
+        """Return the digest in hexadecimal digits."""
+        inner = self._inner.copy()
+        inner.update(data)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return outer.hexdigest()
+
+
 class ReceiptChain:
     """Makes the lines of one chain, in order. Pure: time is an argument."""
 
@@ -118,8 +143,9 @@ class ReceiptChain:
         if key is not None and len(key) < MIN_KEY:
             raise SetupError(f"the key for digests of receipts must have {MIN_KEY} bytes or more, not {len(key)}")
         self._node = node
-        self._keyed = None if key is None else hmac.new(key, digestmod="sha256")
-        """An HMAC of nothing, to be copied: that is cheaper than to begin with the key each time."""
+        self._keyed: KeyedDigest | None = None
+        if key is not None:
+            self._keyed = KeyedDigest(key)
         self._key_name = key_name
         """Names the keys of seals and digests, so that they can be found again."""
         self._sign = sign
@@ -145,6 +171,17 @@ class ReceiptChain:
             raise SetupError("open the chain of receipts before records are added")
         return self._add(receipt, now)
 
+    def add_recorded(self, recorded: Recorded) -> bytes:
+        """Return the line of a record, with the digests of its contents."""
+        receipt, arguments, result, when = recorded
+        if arguments or result:
+            digest = self.digest
+            receipt.bytes = (len(arguments), len(result))
+            receipt.args = digest(arguments)
+            if result:
+                receipt.result = digest(result)
+        return self._add(receipt, when)
+
     def gap(self, lost: int, now: float) -> bytes:
         """Return the line that says how many records were lost here."""
         return self.add(Receipt(kind="gap", about={"lost": lost}), now)
@@ -168,31 +205,29 @@ class ReceiptChain:
         return self.add(Receipt(kind="seal", about=about), now)
 
     def _add(self, receipt: Receipt, now: float) -> bytes:
-        receipt.n = self.records
+        records = self.records
+        receipt.n = records
         receipt.t = self._written(now)
         receipt.node = self._node
         receipt.prev = self.last
         line = _encode(receipt)
         self.last = hash_of(line)
-        self.records += 1
+        self.records = records + 1
         return line
 
     def digest(self, data: bytes) -> str:
         """Return the digest of arguments or of a result."""
         if self._keyed is None:
             return hash_of(data)
-        keyed = self._keyed.copy()
-        keyed.update(data)
-        return "hmac-sha256:" + keyed.hexdigest()
+        return "hmac-sha256:" + self._keyed.of(data)
 
     def _written(self, now: float) -> str:
         """Return a time as receipts have it: UTC, microseconds."""
-        microseconds = round(now * 1_000_000)
-        second = microseconds // 1_000_000
+        second = int(now)
         if second != self._second:
             self._second = second
             self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._second_text}.{microseconds % 1_000_000:06}Z"
+        return "%s.%06dZ" % (self._second_text, (now - second) * 1_000_000)  # noqa: UP031  # quicker than an f-string
 
 
 class Verification(Struct):
@@ -200,6 +235,8 @@ class Verification(Struct):
 
     problem: str = ""
     """What is wrong with the first record that is; empty where all is well."""
+    line: int = 0
+    """The line of that record, from 1 on; 0 where all is well."""
     records: int = 0
     """How many records are right, from the first on."""
     last: str = NO_HASH
@@ -218,6 +255,12 @@ class Verification(Struct):
         """Whether the whole chain is right."""
         return not self.problem
 
+    def failed(self, problem: str, line: int = 0) -> Verification:
+        """Note what is wrong, in the line after those that are right unless another is named; return this."""
+        self.problem = problem
+        self.line = line or self.records + 1
+        return self
+
 
 def verify(lines: Iterable[bytes], *, previous: str | None = None, check: CheckSignature | None = None) -> Verification:
     """Check a chain from its first record on; `previous` is the last hash of the chain before it, where known."""
@@ -227,19 +270,21 @@ def verify(lines: Iterable[bytes], *, previous: str | None = None, check: CheckS
         try:
             record = _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            found.problem = f"record {found.records} cannot be read: {error}"
-            return found
-        found.problem = _problem(record, found, previous)
-        if not found.problem and record.kind == "seal":
-            found.problem = _seal_problem(record, found, check)
-        if found.problem:
-            return found
+            return found.failed(f"record {found.records} cannot be read: {error}")
+        if found.records and record.n == found.records and record.prev != found.last:
+            problem = f"record {found.records - 1} was changed: its hash is not the one record {found.records} has"
+            return found.failed(problem, line=found.records)
+        problem = _problem(record, found, previous)
+        if not problem and record.kind == "seal":
+            problem = _seal_problem(record, found, check)
+        if problem:
+            return found.failed(problem)
         if record.kind == "gap":
             found.lost += int(record.about.get("lost", 0))
         found.last = hash_of(line)
         found.records += 1
     if not found.records:
-        found.problem = "there is no record"
+        return found.failed("there is no record")
     return found
 
 
@@ -258,8 +303,6 @@ def _problem(record: ChainedRecord, found: Verification, previous: str | None) -
         return ""
     if record.kind == "open":
         return f"record {number} opens a chain inside of another"
-    if record.prev != found.last:
-        return f"record {number - 1} was changed: its hash is not the one record {number} has"
     return ""
 
 
@@ -283,19 +326,25 @@ def _seal_problem(record: ChainedRecord, found: Verification, check: CheckSignat
     return ""
 
 
-def signer(private_key: bytes) -> Sign:
+def signer(private: bytes) -> Sign:
     """Return what signs with an Ed25519 key of 32 bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    return Ed25519PrivateKey.from_private_bytes(private_key).sign
+    try:
+        return Ed25519PrivateKey.from_private_bytes(private).sign
+    except ValueError as reason:
+        raise SetupError(f"the key for seals of receipts is no Ed25519 key: {reason}") from None
 
 
-def checker(public_key: bytes) -> CheckSignature:
+def checker(public: bytes) -> CheckSignature:
     """Return what checks signatures of an Ed25519 key of 32 bytes."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    key = Ed25519PublicKey.from_public_bytes(public_key)
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public)
+    except ValueError as reason:
+        raise SetupError(f"the key for seals of receipts is no Ed25519 key: {reason}") from None
 
     def check(signature: bytes, data: bytes) -> bool:
         try:
@@ -305,3 +354,41 @@ def checker(public_key: bytes) -> CheckSignature:
         return True
 
     return check
+
+
+def key_id(private: bytes) -> str:
+    """Return the name of an Ed25519 key: how the SHA-256 of its public half begins."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = Ed25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def private_key(path: str | os.PathLike[str]) -> bytes:
+    """Return the Ed25519 key in a PEM file, as `openssl genpkey -algorithm ed25519` writes it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    key = _key_in(path, lambda data: load_pem_private_key(data, None))
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SetupError(f"{path} holds no Ed25519 key: make one with `openssl genpkey -algorithm ed25519`")
+    return key.private_bytes_raw()
+
+
+def public_key(path: str | os.PathLike[str]) -> bytes:
+    """Return the public Ed25519 key in a PEM file, as `openssl pkey -pubout` writes it."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    key = _key_in(path, load_pem_public_key)
+    if not isinstance(key, Ed25519PublicKey):
+        raise SetupError(f"{path} holds no public Ed25519 key: make one with `openssl pkey -in KEY -pubout`")
+    return key.public_bytes_raw()
+
+
+def _key_in(path: str | os.PathLike[str], load: Callable[[bytes], object]) -> object:
+    try:
+        with open(path, "rb") as file:
+            return load(file.read())
+    except (OSError, ValueError, TypeError) as reason:
+        raise SetupError(f"the key in {path} cannot be read: {reason}") from None

@@ -6,6 +6,8 @@ of that name was found, a method when it is known, a revision when it was agreed
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ferrule.codes import ErrorCode
 from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
@@ -18,6 +20,7 @@ from ferrule.telemetry.observer import (
     ObservedRequest,
     Observer,
     Outcome,
+    Verdict,
 )
 
 NETWORK_TRANSPORTS = {
@@ -55,6 +58,80 @@ def error_type(outcome: Outcome) -> str:
     return FAILURES.get(outcome.kind, "")
 
 
+class Histograms(dict[str, Histogram]):
+    """The histograms of requests that ended well, by method or by the name of the tool; made when they are needed.
+
+    Only what exists ends well, so no name of a peer's own gets here.
+    """
+
+    def __init__(self, find: Callable[[str], Histogram]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, name: str) -> Histogram:
+        histogram = self._find(name)
+        if len(self) < MAX_KEPT:
+            self[name] = histogram
+        return histogram
+
+
+class TransportRecorder:
+    """What is usual on links of one transport, recorded without values; links of all revisions share it."""
+
+    def __init__(self, metrics: Metrics, transport: str) -> None:
+        self.transport = transport
+        self._served = metrics.histogram("mcp_server_operation_duration_seconds")
+        self._network = NETWORK_TRANSPORTS.get(transport, transport)
+        self._kept: dict[str, tuple[Histograms, Histograms]] = {}
+        self._sessions = metrics.gauge("ferrule_sessions").labels(transport)
+        self._sessions_opened = metrics.counter("ferrule_sessions_opened_total").labels(transport)
+        self._notifications = metrics.counter("ferrule_notifications_total")
+        self.agree("")
+
+    def agree(self, revision: str) -> None:
+        """Let `tools` and `methods` be those of another revision."""
+        kept = self._kept.get(revision)
+        if kept is None:
+            labels = self._served.labels
+            network = self._network
+            tools = Histograms(lambda name: labels(CALL, name, "", network, revision))
+            methods = Histograms(lambda method: labels(method, "", "", network, revision))
+            kept = self._kept[revision] = (tools, methods)
+        self.revision = revision
+        self.tools, self.methods = kept
+
+    def opened(self) -> None:
+        """Called when a peer is connected."""
+        self._sessions.value += 1
+        self._sessions_opened.value += 1
+
+    def notified(self, method: str) -> None:
+        """Called when a notification came."""
+        self._notifications.labels(kind_of_notification(method)).value += 1
+
+
+class LinkRecorder:
+    """What is usual on links, recorded without values."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._transports: dict[str, TransportRecorder] = {}
+
+    def over(self, transport: str) -> TransportRecorder:
+        """Return what records the links of one transport."""
+        found = self._transports.get(transport)
+        if found is None:
+            found = self._transports[transport] = TransportRecorder(self._metrics, transport)
+        return found
+
+
+def kind_of_notification(method: str) -> str:
+    """Return the label of a notification; a peer may have written anything into its method."""
+    if method in NOTICES:
+        return method.removeprefix("notifications/")
+    return OTHER
+
+
 class MetricsRecorder(Observer):
     """Records operations, sessions, connections, refusals and child processes."""
 
@@ -62,6 +139,8 @@ class MetricsRecorder(Observer):
         self._upstream = upstream
         """What requests that are sent go to; empty where that has no name."""
         self._served = metrics.histogram("mcp_server_operation_duration_seconds")
+        self.meter = LinkRecorder(metrics)
+        """What a link that reports to nobody else uses."""
         self._asked = metrics.histogram("mcp_client_operation_duration_seconds")
         self._served_histograms: dict[Facts, Histogram] = {}
         self._asked_histograms: dict[Facts, Histogram] = {}
@@ -76,6 +155,7 @@ class MetricsRecorder(Observer):
         self._connections_refused = metrics.counter("ferrule_connections_refused_total")
         self._notifications = metrics.counter("ferrule_notifications_total")
         self._children = metrics.gauge("ferrule_children")
+        self._auth_checks = metrics.counter("ferrule_auth_checks_total")
 
     # Operations
 
@@ -141,10 +221,7 @@ class MetricsRecorder(Observer):
 
     def notification_received(self, notification: ObservedNotification) -> None:
         """Called when a notification came."""
-        kind = OTHER
-        if notification.method in NOTICES:
-            kind = notification.method.removeprefix("notifications/")
-        self._notifications.labels(kind).add()
+        self._notifications.labels(kind_of_notification(notification.method)).add()
 
     # Links and connections
 
@@ -182,6 +259,10 @@ class MetricsRecorder(Observer):
     def connection_refused(self, transport: str, reason: str) -> None:
         """Called when a listener turned a connection away."""
         self._connections_refused.labels(transport, reason).add()
+
+    def caller_verified(self, transport: str, verdict: Verdict) -> None:
+        """Called when a verifier was asked who a caller is."""
+        self._auth_checks.labels(verdict, transport).add()
 
     def child_started(self, child: ObservedChild) -> None:
         """Called when a child process was started."""

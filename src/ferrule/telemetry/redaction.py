@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from ferrule.errors import SetupError
@@ -88,20 +89,31 @@ class RecordRule(Struct, frozen=True, kw_only=True):
     """Paths into the arguments and the result."""
 
     def __post_init__(self) -> None:
+        for name, given in (("tools", self.tools), ("redact", self.redact)):
+            if not isinstance(given, list | tuple) or not all(isinstance(each, str) for each in given):
+                raise SetupError(f"a rule for receipts: {name} must be a list of str, not {given!r}")
         for path in self.redact:
             read_path(path)
 
 
-def content_to_keep(rules: Iterable[RecordRule], tool: str, arguments: object, result: object) -> dict[str, Any] | None:
-    """Return what the first rule for a tool keeps of a call; None where there is none."""
+def content_to_keep(rules: Iterable[RecordRule], tool: str, arguments: bytes, result: bytes) -> dict[str, Any] | None:
+    """Return what the first rule for a tool keeps of a call's contents, which are JSON; None where there is none."""
     for rule in rules:
         if not any(fnmatchcase(tool, pattern) for pattern in rule.tools):
             continue
         paths = [read_path(path) for path in rule.redact]
         kept = {}
-        if rule.arguments:
-            kept["arguments"] = redact(arguments, paths)
-        if rule.result:
-            kept["result"] = redact(result, paths)
+        if rule.arguments and arguments:
+            kept["arguments"] = redact(_read(arguments), paths)
+        if rule.result and result:
+            kept["result"] = redact(_read(result), paths)
         return kept or None
     return None
+
+
+def _read(content: bytes) -> object:
+    """Return a JSON value; what cannot be read is taken out."""
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return REDACTED

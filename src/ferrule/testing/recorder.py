@@ -113,6 +113,14 @@ class _Said:
     def congested(self) -> bool:
         return self._channel.congested
 
+    @property
+    def bytes_in(self) -> int:
+        return self._channel.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        return self._channel.bytes_out
+
     def send(self, message: Message | Sequence[Message]) -> None:
         if self.open:
             self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))

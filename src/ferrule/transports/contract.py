@@ -65,6 +65,39 @@ class AnnouncedListener(Listener, Protocol):
         """Where clients find us, once we listen."""
 
 
+@runtime_checkable
+class NamedListener(Listener, Protocol):
+    """A listener with a word of its own, such as `tcp`; the others are named by their class."""
+
+    carrier: str
+
+
+@runtime_checkable
+class OnceListener(Listener, Protocol):
+    """A listener with one peer: when that is gone it is not served again."""
+
+    serves_once: bool
+
+
+@runtime_checkable
+class BoundListener(Listener, Protocol):
+    """A listener on a port: after a failure it is bound again to the port it had, also where that was any free one."""
+
+    bound_port: int | None
+    """The port to bind in place of that in its options; None for that one."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port we listen on."""
+
+
+@runtime_checkable
+class MeteredListener(Listener, Protocol):
+    """A listener that may show the metrics of the server: these are recorded before any listener serves."""
+
+    shows_metrics: bool
+
+
 class Reachable(Protocol):
     """What a peer in the same process reaches: a `Server` is one."""
 

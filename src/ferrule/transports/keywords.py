@@ -20,6 +20,7 @@ from ferrule.settings.option import (
     PositiveSeconds,
     Seconds,
 )
+from ferrule.transports.http.settings import Window
 
 
 class StdioKeywords(TypedDict, total=False):
@@ -70,6 +71,15 @@ class WebSocketKeywords(TypedDict, total=False):
     """Where WebSockets are opened."""
     max_connections: PositiveInt
     """How many WebSockets may be open at once."""
+
+
+class Http2Keywords(TypedDict, total=False):
+    """The options of HTTP/2."""
+
+    max_streams: PositiveInt
+    """How many requests one connection may have at once; one more is refused, and safe to send again."""
+    window: Window
+    """How many bytes of one body may be on their way; more is faster over long distances."""
 
 
 class HttpKeywords(TypedDict, total=False):
@@ -128,7 +138,9 @@ class HttpKeywords(TypedDict, total=False):
     drain_delay: Seconds
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
     host: str
     """The address to listen on."""
     port: Port
@@ -163,6 +175,8 @@ class HttpKeywords(TypedDict, total=False):
     """How long a connection may stay open between two requests."""
     write_timeout: PositiveSeconds
     """How long a peer may take nothing of what is written before its connection is cut."""
+    http2: bool | Http2Keywords | None
+    """Speak HTTP/2 too; as a dict, with the options of `Http2Settings`; None: where `ferrule[http2]` is installed."""
     websocket: bool | WebSocketKeywords
     """Serve WebSockets too, at /mcp/ws; as a dict, with the options of `WebSocketSettings`."""
     access_log: bool
@@ -225,7 +239,9 @@ class AsgiKeywords(TypedDict, total=False):
     drain_delay: Seconds
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
 
 
 class WebSocketListenerKeywords(TypedDict, total=False):

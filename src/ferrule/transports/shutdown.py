@@ -1,4 +1,4 @@
-"""How a channel is closed on any transport: within a time, and reported to its receiver once."""
+"""How a channel is closed on any transport, within a time and reported to its receiver once; how a listener ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,42 @@ import asyncio
 import logging
 from typing import Protocol
 
+from ferrule.errors import CarrierError
 from ferrule.wire.channel import Channel, Receiver
 
 logger = logging.getLogger("ferrule.transports")
 
 LAST_GRACE = 0.25
 """What is left, at least, for answers written in the last moment to be taken."""
+
+
+class ListenerEnd:
+    """What a listener that serves waits for: to be closed, or that its socket fails."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._error: OSError | None = None
+
+    def begin(self) -> None:
+        """Forget how it ended last time."""
+        self._event.clear()
+        self._error = None
+
+    def close(self) -> None:
+        """End in order."""
+        self._event.set()
+
+    def fail(self, error: OSError) -> None:
+        """End because the listening socket is dead."""
+        if not self._event.is_set():
+            self._error = error
+            self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for the end; raise CarrierError where the socket failed."""
+        await self._event.wait()
+        if self._error is not None:
+            raise CarrierError(f"the listening socket failed: {self._error}") from self._error
 
 
 class Endable(Protocol):

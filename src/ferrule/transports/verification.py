@@ -9,10 +9,15 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from ferrule.errors import Internal, Refusal, Unauthorized
 from ferrule.identity.principal import Principal
 from ferrule.identity.verifier import AllowAll, Anonymous, RequestFacts, Verdict, Verifier
+
+if TYPE_CHECKING:
+    from ferrule.telemetry import observer
+    from ferrule.telemetry.observer import Observers
 
 logger = logging.getLogger("ferrule.auth")
 
@@ -24,8 +29,17 @@ RETRY_AFTER = {"Retry-After": "1"}
 class Verification:
     """Asks the verifier of a server. Whatever it does, the outcome is a verdict; nothing is raised."""
 
-    def __init__(self, verifier: Verifier, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        clock: Callable[[], float] = time.time,
+        *,
+        transport: str = "",
+        observer: Observers | None = None,
+    ) -> None:
         self.verifier = verifier
+        self._transport = transport
+        self._observer = observer
         self.open_to_all = type(verifier) is AllowAll
         """Whether nobody need be asked about a caller without a certificate."""
         self.clock = clock
@@ -35,15 +49,18 @@ class Verification:
         try:
             answer = self.verifier.verify(facts)
         except Refusal as refusal:
-            return refusal
+            return self._reported(refusal)
         except Exception as error:
-            return _failed(error)
+            return self._reported(_failed(error))
         if inspect.isawaitable(answer):
             return answer
-        return self._checked(answer)
+        return self._reported(self._checked(answer))
 
     async def wait(self, pending: Awaitable[Verdict]) -> Verdict:
         """Return a verdict that takes a while, within the verifier's time."""
+        return self._reported(await self._awaited(pending))
+
+    async def _awaited(self, pending: Awaitable[Verdict]) -> Verdict:
         try:
             async with asyncio.timeout(self.verifier.timeout):
                 answer = await pending
@@ -72,6 +89,18 @@ class Verification:
             return answer
         kind = type(self.verifier).__name__
         return _failed(TypeError(f"{kind}.verify returned {answer!r}: not a Principal, ANONYMOUS or a Refusal"))
+
+    def _reported(self, verdict: Verdict) -> Verdict:
+        """Report a verdict to observers, and return it."""
+        if self._observer is not None:
+            said: observer.Verdict = "anonymous"
+            if isinstance(verdict, Principal):
+                said = "accepted"
+            elif isinstance(verdict, Refusal):
+                # A verifier that fails or takes too long is our own trouble, not the caller's.
+                said = "failed" if (verdict.status or 0) >= 500 else "refused"
+            self._observer.caller_verified(self._transport, said)
+        return verdict
 
     def kept_until(self, verdict: Principal | Anonymous) -> float:
         """Return until when a verdict also holds for further requests with the same head, by `clock`."""

@@ -81,6 +81,14 @@ class Channel(Protocol):
     def congested(self) -> bool:
         """Whether `wait_writable` would wait, where that is known without waiting."""
 
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes came, where the channel counts them."""
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes were written, where the channel counts them."""
+
     def withdrawn(self) -> None:
         """Called when the request this channel was made for gets no answer, because the peer cancelled it."""
 
@@ -112,6 +120,8 @@ class ChannelDefaults:
     traits: Traits = NO_TRAITS
     context: Context | None = None
     congested: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
 
     def withdrawn(self) -> None:
         """Do nothing."""

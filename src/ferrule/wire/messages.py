@@ -61,16 +61,16 @@ class HttpError(ErrorObject, frozen=True, gc=True, dict=True, omit_defaults=True
     """
 
     @classmethod
-    def of(cls, error: ErrorObject, status: int, headers: Mapping[str, str]) -> HttpError:
+    def of(cls, error: ErrorObject, status: int | None, headers: Mapping[str, str]) -> HttpError:
         """Return an error with the status and the headers of its HTTP answer."""
         made = cls(error.code, error.message, error.data)
         made.__dict__.update(_status=status, _headers=headers)
         return made
 
     @property
-    def status(self) -> int:
-        """The HTTP status of the answer."""
-        status: int = self.__dict__["_status"]
+    def status(self) -> int | None:
+        """The HTTP status of the answer; None for the one that goes with the code."""
+        status: int | None = self.__dict__["_status"]
         return status
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import msgspec
@@ -25,6 +26,13 @@ def test_the_oldest_tools_are_forgotten() -> None:
     found = [known.handling.get(f"t{n}") for n in range(5)]
     assert [each is not None and each.repeatable for each in found] == [False, False, True, True, True]
     assert [each is not None and bool(each.mirrored) for each in found] == [False, False, True, True, True]
+
+
+def test_each_tool_that_cannot_be_called_is_named_for_who_looks_closer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "ferrule.client")
+    assert ToolFacts().learn(page(*({"name": f"t{n}", "inputSchema": BAD} for n in range(2)))) == [0, 1]
+    for name in ("t0", "t1"):
+        assert f"the tool {name!r} cannot be called over HTTP" in caplog.text
 
 
 def test_many_tools_that_cannot_be_called_are_left_out_in_linear_time(caplog: pytest.LogCaptureFixture) -> None:

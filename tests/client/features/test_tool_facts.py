@@ -9,7 +9,7 @@ import pytest
 from ferrule import Client
 from ferrule.client.features.tool_facts import ToolFacts
 from ferrule.errors import InvalidAnswer
-from ferrule.schema.tools import Tool, ToolAnnotations
+from ferrule.schema.tools import CallToolResult, Tool, ToolAnnotations
 
 TEXT = {"content": [{"type": "text", "text": "x"}], "resultType": "complete"}
 
@@ -33,6 +33,13 @@ def test_schemas_are_bounded_in_bytes() -> None:
     assert list(facts.output_checks) == ["t3", "t4"]
 
 
+def test_the_last_tool_is_kept_however_long_its_schema_is() -> None:
+    facts = ToolFacts(max_bytes=1000)
+    for number in range(2):
+        facts.note(tool(f"t{number}", output_schema={"type": "object", "title": "x" * 2000}), checks=True)
+    assert list(facts.output_checks) == ["t1"]
+
+
 def test_a_tool_listed_again_takes_its_own_place() -> None:
     facts = ToolFacts(max_tools=2)
     for _ in range(100):
@@ -41,6 +48,16 @@ def test_a_tool_listed_again_takes_its_own_place() -> None:
     facts.note(tool("same"), checks=True)
     assert not facts.output_checks
     assert not facts.only_as_task
+
+
+async def test_a_value_is_known_to_fit_once_the_schema_is_compiled() -> None:
+    facts = ToolFacts()
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    facts.note(tool("t", output_schema=schema), checks=True)
+    assert facts.fits("t", {"a": 1}, 10) is False
+    await facts.check("t", CallToolResult(content=[], structured_content={"a": 1}))
+    assert facts.fits("t", {"a": 1}, 10) is True
+    assert facts.fits("t", {"a": "x"}, 10) is False
 
 
 def offering(raw: Any, era: str, schema: dict[str, Any], content: Any) -> Any:

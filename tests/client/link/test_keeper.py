@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
+from ferrule.client.link.link import GRACE
 from ferrule.client.link.reconnect import Reconnection, is_final
 from ferrule.errors import (
     ChildFailed,
@@ -104,6 +106,49 @@ async def test_the_owner_is_told_of_each_step(era, raw):
 
 
 @pytest.mark.virtual_time
+async def test_the_link_has_the_states_of_a_supervised_child(era, raw):
+    """CRA-05: failed from the sixth attempt on, which comes after the longest delay."""
+    server = raw(era)
+    way = Way(server)
+    client = client_of(way, era)
+    assert client.link_state.state == "waiting"
+    await client.connect()
+    assert (client.link_state.state, client.link_state.restarts, client.link_state.error) == ("running", 0, "")
+    states = []
+    client.on_connection(lambda notice: states.append((notice.what, notice.failed, client.link_state.state)))
+    way.failures = away(6)
+    server.die(ChildFailed("gone"))
+    await restored(client)
+    assert states == [
+        ("lost", False, "restarting"),
+        *[("retrying", False, "restarting")] * 5,
+        *[("retrying", True, "failed")] * 2,
+        ("restored", False, "running"),
+    ]
+    state = client.link_state
+    assert (state.path, state.restart, state.restarts) == ("client/link", "permanent", 7)
+    assert state.error == "ConnectFailed: nobody is there"
+    await client.close()
+    assert client.link_state.state == "stopped"
+
+
+@pytest.mark.virtual_time
+async def test_a_link_that_is_given_up_has_ended(era, raw):
+    server = raw(era)
+    way = Way(server)
+    client = client_of(way, era, Reconnect(jitter=0, max_attempts=1))
+    way.failures = away(1)
+    with pytest.raises(ConnectFailed):
+        await client.connect()
+    assert client.link_state.state == "ended"
+    async with client:
+        way.failures = away(1)
+        server.die(ChildFailed("gone"))
+        await restored(client)
+        assert client.link_state.state == "ended"
+
+
+@pytest.mark.virtual_time
 async def test_the_phases_of_coming_back_are_told(era, raw):
     """SESS-11: error, then from the start."""
     server = raw(era)
@@ -176,6 +221,7 @@ async def test_a_server_that_goes_again_soon_is_left_alone_longer(era, raw):
     server = raw(era)
     async with client_of(server, era) as client:
         notices = told(client)
+        await asyncio.sleep(100)
         for stay in (0, 0, 0, 30):
             server.die(ChildFailed("gone"))
             await restored(client)
@@ -425,10 +471,94 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
     assert delays == [1, 2, 4, 1]
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("stayed", "second"), [(29.5, 2), (30, 1)])
+async def test_a_server_that_stayed_for_just_the_longest_delay_is_trusted_again(stayed, second):
+    delays = []
+
+    async def nothing(*_):
+        """There is nothing to open or to give up."""
+
+    keeper = Reconnection(nothing, nothing)
+    restored = asyncio.Event()
+
+    def note(notice):
+        if notice.what == "retrying":
+            delays.append(notice.delay)
+        if notice.what == "restored":
+            restored.set()
+
+    keeper.on_notice(note)
+    keeper.begin(STEADY)
+    keeper.lost(LinkLost("gone", sent=False))
+    await restored.wait()
+    keeper._restored_at = asyncio.get_running_loop().time() - stayed
+    keeper.lost(LinkLost("gone", sent=False))
+    while keeper.active:
+        await asyncio.sleep(0.1)
+    await keeper.stop()
+    assert delays == [1, second]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(("attempts", "told"), [(1, "in 1 attempt: far"), (2, "in 2 attempts: far")])
+async def test_giving_up_tells_how_often_it_was_tried(attempts, told):
+    sentences = []
+
+    async def fail():
+        raise ConnectFailed("far")
+
+    async def give_up(sentence):
+        sentences.append(sentence)
+
+    keeper = Reconnection(fail, give_up)
+    keeper.begin(Reconnect(jitter=0, max_attempts=attempts))
+    keeper.lost(LinkLost("gone", sent=False))
+    while keeper.active:
+        await asyncio.sleep(0.1)
+    await keeper.stop()
+    assert sentences == [f"the link was lost and not restored {told}"]
+    assert keeper._task is None
+
+
 async def test_a_closed_client_begins_nothing_more():
     async def nothing(*_):
         """There is nothing to open or to give up."""
 
-    work = nothing()
-    Reconnection(nothing, nothing).spawn(work)
-    assert work.cr_frame is None
+    keeper = Reconnection(nothing, nothing)
+    never_opened = nothing()
+    keeper.spawn(never_opened)
+    assert never_opened.cr_frame is None
+    keeper.begin(STEADY)
+    await keeper.stop()
+    closed = nothing()
+    keeper.spawn(closed)
+    assert closed.cr_frame is None
+    assert (keeper.plan, keeper.scope) == (None, None)
+
+
+@pytest.mark.parametrize(("starts_server", "grace"), [(True, GRACE), (False, 0.0)])
+async def test_only_a_server_that_was_started_here_may_end_in_peace_after_a_loss(raw, starts_server, grace):
+    waited = []
+
+    async def release(seconds):
+        waited.append(seconds)
+
+    keeper = client_of(raw(), "handshake")._keeper
+    keeper.conversation = SimpleNamespace(starts_server=starts_server, release=release)
+    await keeper._release()
+    assert waited == [grace]
+
+
+async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch):
+    server = raw(era)
+    async with client_of(server, era) as client:
+        writable = asyncio.Event()
+        channel = client._keeper.talk().live().channel
+        monkeypatch.setattr(type(channel), "wait_writable", lambda self: writable.wait())
+        notifying = asyncio.create_task(client.notify("notifications/x"))
+        await asyncio.sleep(0.01)
+        assert server.received[-1]["method"] == "notifications/x"
+        assert not notifying.done()
+        writable.set()
+        await notifying

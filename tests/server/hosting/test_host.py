@@ -343,7 +343,7 @@ def test_a_route_that_cannot_work_is_refused_at_once(path: str, methods: list[st
         Server("x").custom_route(path, methods=methods)(lambda request: "")
 
 
-@pytest.mark.parametrize("path", ["/mcp", "/livez"])
+@pytest.mark.parametrize("path", ["/mcp"])
 def test_a_path_the_server_needs_itself_cannot_be_taken(path: str) -> None:
     async def main() -> None:
         app = Server("x")

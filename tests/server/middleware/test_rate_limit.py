@@ -2,10 +2,12 @@
 
 import asyncio
 
+import httpx
 import pytest
 
-from ferrule import PeerError, RateLimit, Server, SetupError
+from ferrule import Http, PeerError, RateLimit, Server, SetupError
 from ferrule.errors import RateLimited
+from ferrule.server.middleware.rate_limit import rate_of
 from ferrule.testing import pair
 
 
@@ -143,7 +145,7 @@ async def test_only_so_many_are_remembered(era):
     async with pair(app, era) as client:
         for name in "abc":
             await client.call_tool(name)
-        assert len(limit._buckets) == 2
+        assert [len(quotas) for quotas in limit._quotas] == [2]
 
 
 def test_nothing_at_all_may_be_allowed():
@@ -158,7 +160,114 @@ def test_wrong_options_are_refused():
         RateLimit(1, burst=0)
     with pytest.raises(SetupError, match="max_keys"):
         RateLimit(1, max_keys=0)
-    with pytest.raises(SetupError, match="RateLimit: rate must be a number, not '10/s'"):
-        RateLimit("10/s")
+    with pytest.raises(SetupError, match="RateLimit: rate must be a number or a str, not None"):
+        RateLimit(None)
+    with pytest.raises(SetupError, match="a rate is written like 100/min or 10/s burst 50, not 'often'"):
+        RateLimit("often")
+    with pytest.raises(SetupError, match="write the burst into the rate: '10/s' becomes '10/s burst …'"):
+        RateLimit("10/s", burst=3)
+    with pytest.raises(SetupError, match=r"RateLimit: unknown rate 'tenant'.* the rates are connection, principal"):
+        RateLimit({"tenant": "10/s"})
     with pytest.raises(SetupError, match="RateLimit: methods must be a set of names, not the text 'tools/call'"):
         RateLimit(1, methods="tools/call")
+
+
+async def test_several_rates_are_taken_together_or_not_at_all(era, wire):
+    """One that has no token left takes none of the others."""
+    clock = Clock()
+    limit = RateLimit({"principal": "2/min", "server": "3/min", "tool": "10/s"}, clock=clock)
+    app = limited(limit)
+    async with wire(app, era, principal="ada") as ada, wire(app, era, principal="bob") as bob:
+        assert ["result" in await ada.call("ping") for _ in range(3)] == [True, True, False]
+        # What ada asked in vain took nothing of the server's third token.
+        assert "result" in await bob.call("ping")
+        refused = await bob.call("ping")
+        assert "Rate limit exceeded: try again in 20 s" in refused["error"]["message"]
+        clock.now += 20
+        assert "result" in await bob.call("ping")
+        assert "error" in await ada.call("ping")
+
+
+async def test_a_server_takes_rates_as_an_option(era, wire):
+    app = Server("s", rate={"connection": "2/hour", "tool": "1/hour"})
+    app.add_tool("ping", lambda: "pong")
+    app.add_tool("other", lambda: "pong")
+    app.add_resource("x://y", lambda: "")
+    async with wire(app, era, principal="ada") as peer:
+        assert "result" in await peer.call("ping")
+        assert "error" in await peer.call("ping"), "the tool has its own rate"
+        assert "result" in await peer.call("other")
+        assert "error" in await peer.request("resources/read", {"uri": "x://y"}), "the connection has used up its two"
+        assert "result" in await peer.request("tools/list", {})
+
+
+async def test_the_rate_of_a_tool_is_for_tools(era, wire):
+    app = Server("s", rate={"tool": "1/hour", "server": "100/s"})
+    app.add_tool("ping", lambda: "pong")
+    app.add_resource("x://y", lambda: "")
+    async with wire(app, era) as peer:
+        for _ in range(3):
+            assert "result" in await peer.request("resources/read", {"uri": "x://y"})
+        assert ["result" in await peer.call("ping") for _ in range(2)] == [True, False]
+
+
+def test_a_rate_can_be_written_in_a_file_or_the_environment(monkeypatch):
+    monkeypatch.setenv("FERRULE_SERVER_RATE", '{"server": "5/min"}')
+    assert Server("s").settings.rate == {"server": "5/min"}
+    monkeypatch.delenv("FERRULE_SERVER_RATE")
+    with pytest.raises(SetupError, match="unknown rate 'tenant'"):
+        Server("s", rate={"tenant": "5/min"})
+
+
+def test_a_rate_is_never_refilled_where_it_is_zero():
+    assert rate_of(0, 4).bucket().wait(0.0) == 0.0
+    assert rate_of(0, 4).per_second == 0
+
+
+@pytest.mark.parametrize(("mode", "status"), [("stateless", 429), ("handshake", 200)])
+async def test_an_http_answer_says_when_to_come_again(mode, status):
+    """The headers of draft-ietf-httpapi-ratelimit-headers; in the stateless era with a status of their own."""
+    app = limited(RateLimit({"server": "2/min", "tool": "60/s"}))
+    ready = asyncio.Event()
+    listener = Http(port=0)
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    async with httpx.AsyncClient() as web:
+        peer = Poster(web, listener.url, mode)
+        await peer.begin()
+        answers = [await peer.call("ping") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, status]
+    refused = answers[-1]
+    assert refused.json()["error"]["message"].startswith("Rate limit exceeded")
+    assert 20 < int(refused.headers["retry-after"]) <= 30
+    assert refused.headers["ratelimit-policy"] == '"server";q=2;w=60, "tool";q=60;w=1'
+    assert refused.headers["ratelimit"].startswith('"server";r=0;t=')
+    await app.stop()
+    await asyncio.wait_for(serving, 60)
+
+
+class Poster:
+    """A client of HTTP that shows statuses and headers."""
+
+    def __init__(self, web, url, mode):
+        self.web, self.url, self.mode = web, url, mode
+        self.headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+    async def begin(self):
+        if self.mode == "handshake":
+            client = {"name": "t", "version": "1"}
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
+            answer = await self.post({"id": 0, "method": "initialize", "params": params})
+            self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+            await self.post({"method": "notifications/initialized"})
+
+    async def call(self, name):
+        params = {"name": name, "arguments": {}}
+        if self.mode == "stateless":
+            key = "io.modelcontextprotocol"
+            params["_meta"] = {f"{key}/protocolVersion": "2026-07-28", f"{key}/clientCapabilities": {}}
+            self.headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
+        return await self.post({"id": 1, "method": "tools/call", "params": params})
+
+    async def post(self, message):
+        return await self.web.post(self.url, json={"jsonrpc": "2.0", **message}, headers=self.headers)

@@ -47,6 +47,15 @@ async def test_a_task_whose_life_has_no_end_is_told_to_be_over_like_any_other(pe
         assert app.host.tasks.live == {}
 
 
+async def test_a_server_that_serves_again_runs_its_tasks_anew() -> None:
+    tasks = new_app().host.tasks
+    first = tasks.scope
+    assert tasks.scope is first
+    await tasks.close()
+    assert tasks.scope is not first
+    await tasks.close()
+
+
 class TestBounds:
     async def test_only_so_many_run_at_once(self, era: str, peer: Any) -> None:
         """seed:TASK-02, TSKX-14: one more is refused as busy until one has ended."""

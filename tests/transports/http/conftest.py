@@ -235,8 +235,12 @@ class Endpoint:
             for name, value in given.items()
             if value is not None
         }
+        return self.take(HttpRequest(method, path, "", raw, body, "192.0.2.1", secure))
+
+    def take(self, request: HttpRequest) -> Answer:
+        """Take a request as a front end made it."""
         answer = Answer()
-        self.doors.handle(HttpRequest(method, path, "", raw, body, "192.0.2.1", secure), answer)
+        self.doors.handle(request, answer)
         return answer
 
     def post(self, message: Any, **headers: Any) -> Answer:

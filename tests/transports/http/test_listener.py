@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
+import resource
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -160,3 +162,34 @@ async def test_htp_13_a_call_is_answered_to_a_client_that_ended_its_side_after_a
     writer.close()
     await app.stop()
     await serving
+
+
+def test_limt_08_seven_tenths_of_all_connections_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """LIMT-08: as the listeners of other transports tell it."""
+
+    async def use(listener: Http) -> None:
+        opened = []
+        for _ in range(9):
+            opened.append(await asyncio.open_connection(*listener.address))
+            opened[-1][1].write(GET_READY)
+            await opened[-1][0].readuntil(b"\r\n")
+        for _, writer in opened:
+            writer.close()
+
+    with caplog.at_level(logging.WARNING, "ferrule.transports"):
+        serve(use, max_connections=10)
+    (told,) = caplog.messages
+    assert re.fullmatch(r"HTTP at port \d+ has 7 connections and takes 10 at once", told)
+
+
+def test_limt_04_a_limit_the_system_cannot_hold_is_told_at_start(caplog: pytest.LogCaptureFixture) -> None:
+    """LIMT-04"""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def use(listener: Http) -> None:
+        pass
+
+    with caplog.at_level(logging.WARNING, "ferrule.transports"):
+        serve(use, max_connections=soft)
+    (told,) = caplog.messages
+    assert told.startswith(f"max_connections is {soft} and this process may have {soft} files open: raise the limit")

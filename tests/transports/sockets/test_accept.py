@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 
@@ -34,6 +35,23 @@ def test_everyone_who_comes_is_taken_until_stopped() -> None:
         assert len(os.listdir("/proc/self/fd")) == files - 2
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_socket_that_listens_no_more_is_reported_once() -> None:
+    async def main() -> list[OSError]:
+        listening = await listen()
+        failed: list[OSError] = []
+        line = Accepting(listening, lambda _: None, bytes, failed.append)
+        line.start()
+        listening.shutdown(socket.SHUT_RDWR)
+        while not failed:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        line.stop()
+        return failed
+
+    [error] = asyncio.run(asyncio.wait_for(main(), 60))
+    assert error.errno == errno.EINVAL
 
 
 def test_a_peer_turned_away_reads_why_although_it_was_speaking() -> None:

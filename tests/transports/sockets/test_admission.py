@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.balancing.limiter import LimiterStats
 from ferrule.errors import SetupError
-from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
+from ferrule.transports.sockets.admission import Admission, process_admission
 
 
 def test_limt_01_one_over_the_limit_is_refused_with_the_reason() -> None:
@@ -17,7 +18,7 @@ def test_limt_01_one_over_the_limit_is_refused_with_the_reason() -> None:
     admission = Admission("a server", 2)
     assert (admission.enter(), admission.enter()) == ("", "")
     assert admission.enter() == "a server takes 2 connections at once"
-    assert admission.occupancy == Occupancy(current=2, limit=2, most=2, refused=1)
+    assert admission.occupancy == LimiterStats(current=2, limit=2, most=2, refused=1)
     admission.leave()
     assert admission.enter() == ""
 
@@ -60,6 +61,15 @@ def test_limt_08_seven_tenths_full_is_told_once_a_minute(caplog: pytest.LogCaptu
         admission.leave()
         admission.enter()
         assert caplog.messages[1:] == ["this process has 9 connections and takes 10 at once"]
+
+
+def test_places_that_are_counted_elsewhere_are_told_of_too(caplog: pytest.LogCaptureFixture) -> None:
+    admission = Admission("the port", 10)
+    with caplog.at_level(logging.WARNING, "ferrule.transports"):
+        for inside in (1, 6, 7, 8, 9):
+            admission.note(inside)
+    assert caplog.messages == ["the port has 7 connections and takes 10 at once"]
+    assert admission.occupancy.current == 9
 
 
 def test_limt_08_the_limit_can_be_read_set_and_switched_off() -> None:

@@ -391,7 +391,7 @@ def test_run_knows_the_transport_by_name(run: Run, name: str, tmp_path: Path) ->
     async def test() -> None:
         app = make_app()
         running = asyncio.ensure_future(app.run_async(name, **options))
-        await until(lambda: app._serving._listeners and app._serving._listeners[0]._accepting)
+        await until(lambda: name in app.listeners and app.listeners[name]._accepting)
         await app.stop()
         await running
 

@@ -14,9 +14,9 @@ from raw_websocket import new_server, serving, url
 
 from ferrule import Client, Context, Server
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.routing.redial import Redialing, WayNotice
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.listener import Http
-from ferrule.transports.tcp.redial import Redialing, WayNotice
 from ferrule.transports.websocket.client import WebSocketTransport, read_url
 from ferrule.transports.websocket.listener import WebSocket
 from ferrule.wire.channel import Origin

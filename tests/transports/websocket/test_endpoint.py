@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from raw_websocket import ACCEPT, RawWebSocket, message, new_server, opening, ping_message, serving, text
 
-from ferrule import Context
+from ferrule import Context, Server
 from ferrule.transports.http.listener import Http
 from ferrule.transports.sockets.admission import process_admission
 
@@ -119,6 +119,18 @@ async def test_limt_08_websockets_count_among_all_connections_of_the_process(mon
         while process_admission.occupancy.current > here:
             await asyncio.sleep(0.001)
         assert await second.ask(opening()) == 101
+        await second.leave()
+
+
+async def test_a_websocket_that_is_turned_away_is_counted() -> None:
+    server = Server("few", metrics=True)
+    async with serving(server, max_connections=1) as listener:
+        first = await RawWebSocket.open(listener)
+        second = await RawWebSocket.connect(listener)
+        assert await second.ask(opening()) == 503
+        refused = server.metrics.counter("ferrule_connections_refused_total").children
+        assert {labels: child.value for labels, child in refused.items()} == {("websocket", "too_many_connections"): 1}
+        await first.leave()
         await second.leave()
 
 

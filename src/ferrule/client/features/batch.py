@@ -84,9 +84,10 @@ class Batch:
                 awaited.deadline = now + self._timeout
                 link.arm(awaited.deadline)
             entries.append(awaited)
+            said = stamp(params)
             if link.watch is not None:
-                link.watch.sent(awaited, params)
-            messages.append(Request(awaited.id, method, stamp(params)))
+                said = link.watch.sent(awaited, said)
+            messages.append(Request(awaited.id, method, said))
         try:
             handling = conversation.handling((method, params) for method, params, _ in self._requests)
             if handling is None:

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -56,10 +56,25 @@ def covers(wanted: str, uri: str) -> bool:
     return uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")
 
 
+class ChangeSource(Protocol):
+    """Where streams of changes come from: one server, or several."""
+
+    streams: dict[str, list[Changes]]
+
+    async def ready(self) -> None:
+        """Wait until there is a conversation, if one is being opened."""
+
+    async def want(self, uri: str) -> None:
+        """Hear of a resource."""
+
+    async def unwant(self, uri: str) -> None:
+        """Hear of a resource no more."""
+
+
 class Changes:
     """The changes of one resource, one after another; used as `async with client.subscribe(uri) as changes`."""
 
-    def __init__(self, subscriptions: Subscriptions, uri: str) -> None:
+    def __init__(self, subscriptions: ChangeSource, uri: str) -> None:
         self._subscriptions = subscriptions
         self.uri = uri
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
@@ -121,8 +136,8 @@ class Subscriptions:
     """What a client wants to hear of, whichever way the era has to say so; it may outlive a conversation."""
 
     def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
         self._conversation = keeper.talk
-        self.ready = keeper.ready
         self._rescued = keeper.rescues
         self.streams: dict[str, list[Changes]] = {}
         self.uris: Counter[str] = Counter()
@@ -132,6 +147,10 @@ class Subscriptions:
         self._lock = asyncio.Lock()
         self._listen: Awaited | None = None
         self._opening: dict[Id, asyncio.Future[AcknowledgedParams]] = {}
+
+    async def ready(self) -> None:
+        """Wait until there is a conversation, if one is being opened."""
+        await self._keeper.ready()
 
     async def want(self, uri: str) -> None:
         """Hear of a resource."""

@@ -34,6 +34,7 @@ from ferrule.errors import (
 )
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
+from ferrule.supervision.child import ChildState, RestartKind, State, sentence
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Gap
@@ -52,7 +53,8 @@ class Phases:
     """The phase that was told last, and who is told of the next."""
 
     def __init__(self) -> None:
-        self._last = Phase.PRE_INITIALIZATION
+        self.last = Phase.PRE_INITIALIZATION
+        """The phase that was told last."""
         self._handlers: list[PhaseHandler] = []
 
     def on_change(self, handler: PhaseHandler) -> None:
@@ -79,8 +81,8 @@ class Phases:
 
     def tell(self, phase: Phase) -> None:
         """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
-        before = self._last
-        self._last = phase
+        before = self.last
+        self.last = phase
         if before is phase:
             return
         for handler in tuple(self._handlers):
@@ -186,6 +188,30 @@ class Keeper:
         if self.conversation is None:
             return Phase.PRE_INITIALIZATION
         return self.conversation.phase
+
+    def describe(self) -> ChildState:
+        """Return the state of the link, and of the server process behind it where there is one, as of any child."""
+        restart: RestartKind = "temporary"
+        if self._connector.plan is not None:
+            restart = "permanent"
+        return ChildState(
+            name="link",
+            path="client/link",
+            state=self._link_state(),
+            restart=restart,
+            restarts=self.reconnection.restarts,
+            error=sentence(self.reconnection.reason),
+        )
+
+    def _link_state(self) -> State:
+        if self.reconnection.active:
+            return "failed" if self.reconnection.failed else "restarting"
+        conversation = self.conversation
+        if conversation is None:
+            return "waiting"
+        if not conversation.over:
+            return "starting" if conversation.opened is None else "running"
+        return "stopped" if self.reconnection.scope is None else "ended"
 
     def talk(self) -> Conversation:
         """Return the conversation; raises NotConnected where there never was one."""

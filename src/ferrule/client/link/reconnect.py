@@ -74,6 +74,10 @@ class Reconnect(Struct, frozen=True, kw_only=True):
         """Return the wait before the attempt of a number, counted from 1."""
         return Backoff(self.first_delay, self.factor, self.longest_delay, self.jitter).delay(number, self.chance)
 
+    def is_longest(self, number: int) -> bool:
+        """Return whether the wait before that attempt is the longest one, but for jitter."""
+        return self.first_delay * self.factor ** min(number - 1, 64) >= self.longest_delay
+
 
 class ConnectionNotice(Struct, frozen=True):
     """What happened to the way to the server, for its owner."""
@@ -85,6 +89,8 @@ class ConnectionNotice(Struct, frozen=True):
     """Which attempt comes next, or was the last one."""
     delay: float | None = None
     """Seconds until the next attempt."""
+    failed: bool = False
+    """Whether the delays have reached the longest one: the server was away too often, or is away for too long."""
 
 
 def plan_for(asked: Reconnect | bool | None, *, usual: bool) -> Reconnect | None:
@@ -120,11 +126,17 @@ class Reconnection:
         """Whether a new conversation is being opened, or waited for."""
         self.attempt = 0
         self.reason: Exception | None = None
+        self.failed = False
+        """Whether the delays have reached the longest one."""
+        self.restarts = 0
+        """How often it was tried to open a conversation again."""
 
     def begin(self, plan: Reconnect | None) -> None:
         """Watch over a new conversation."""
         self.plan = plan
         self._delays = 0
+        self.failed = False
+        self.restarts = 0
         self.scope = Scope(asyncio.get_running_loop())
 
     async def stop(self) -> None:
@@ -182,8 +194,10 @@ class Reconnection:
         while plan.max_attempts is None or self.attempt < plan.max_attempts:
             self.attempt += 1
             self._delays += 1
+            self.restarts += 1
+            self.failed = plan.is_longest(self._delays)
             delay = plan.delay(self._delays)
-            self.tell(ConnectionNotice("retrying", self.reason, self.attempt, delay))
+            self.tell(ConnectionNotice("retrying", self.reason, self.attempt, delay, self.failed))
             await plan.sleep(delay)
             try:
                 await self._reopen()

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
+from ferrule.errors import Overloaded
 from ferrule.identity.verifier import ALLOW_ALL, Verifier
-from ferrule.protocol.call import Note
+from ferrule.protocol.call import Call, Note
 from ferrule.protocol.capabilities import server_offers
 from ferrule.protocol.era import Eras
 from ferrule.protocol.seal import Keyring, Seal
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
-from ferrule.runtime.dispatch import Dispatcher
+from ferrule.runtime.dispatch import Dispatcher, Handler, Layer
 from ferrule.runtime.link import Link
 from ferrule.runtime.requests import LinkOptions
 from ferrule.runtime.sessionless import SessionlessLink
@@ -31,6 +32,7 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.extensions.extension import Extensions, MethodTable
 from ferrule.server.hosting.builtins import Builtins, Greeting
 from ferrule.server.hosting.lifespans import Lifespan, Lifespans
+from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.offers import Offers
 from ferrule.server.settings import ServerSettings
@@ -38,7 +40,9 @@ from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
-    from ferrule.telemetry.observer import Observers
+    from ferrule.server.hosting.monitor import Monitor
+    from ferrule.telemetry.observer import Observer, Observers
+    from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
     from ferrule.transports.http.routes.web import WebRequest
 
@@ -78,8 +82,34 @@ class Host:
         self._shared_options = structs.replace(
             self._link_options, max_running=settings.max_concurrent, max_waiting=settings.max_waiting
         )
-        self.observer: Observers | None = settings.observers
+        self.receipts = settings.receipt_log
+        """What keeps receipts of requests; None where nobody wants any."""
+        self._own_observers = _observers(self.receipts)
+        """The observers that options ask for, besides those a user gives."""
+        self.observer: Observers | None = settings.observers(*self._own_observers)
         """Who is told of connections and exchanges."""
+        self.on_capabilities_changed: Callable[[], None] | None = None
+        """Called when what is declared may have changed."""
+        if self.receipts is not None and self.receipts.receipts.required:
+            self.layers.add(_requiring(self.receipts))
+        self.unbound: set[str] = set()
+        """The listeners that should serve and cannot be reached now."""
+        self._users = 0
+        self._monitor: Monitor | None = None
+        if settings.metrics:
+            _ = self.monitor().metrics
+        if settings.log_format is not None:
+            from ferrule.telemetry.logs import write_logs
+
+            write_logs(settings.log_format)
+
+    def own_layers(self) -> list[Middleware]:
+        """Return the middleware that options ask for; it surrounds what is added by hand."""
+        if self._settings.rate is None:
+            return []
+        from ferrule.server.middleware.rate_limit import WORK, RateLimit
+
+        return [RateLimit(self._settings.rate, methods=WORK)]
 
     # -- what is declared, and who answers what
 
@@ -100,10 +130,12 @@ class Host:
 
     def _forget_capabilities(self) -> None:
         self._capabilities = None
+        if self.on_capabilities_changed is not None:
+            self.on_capabilities_changed()
 
     def recompose(self) -> None:
         """Put together anew what is declared and who answers what, also for those who are connected."""
-        self._capabilities = None
+        self._forget_capabilities()
         self._dispatcher = None
         for link in self.links:
             link.dispatcher = self.dispatcher
@@ -178,11 +210,52 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        await self.lifespans.enter()
+        if self.receipts is None:
+            await self.lifespans.enter()
+        else:
+            await self._enter_with(self.receipts)
+        self._users += 1
+        if self._monitor is not None:
+            self._monitor.start()
+
+    async def _enter_with(self, receipts: ReceiptLog) -> None:
+        await receipts.enter()
+        try:
+            await self.lifespans.enter()
+        except BaseException:
+            await receipts.leave()
+            raise
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
-        await self.lifespans.leave()
+        self._users -= 1
+        if self._monitor is not None and not self._users:
+            await self._monitor.stop()
+        try:
+            await self.lifespans.leave()
+        finally:
+            if self.receipts is not None:
+                await self.receipts.leave()
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics; made when it is first asked for."""
+        if self._monitor is None:
+            from ferrule.server.hosting.monitor import Monitor
+
+            self._monitor = Monitor(self.services, self.layers, tasks=self._running_tasks, observe=self._observe)
+            self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
+            if self._users:
+                self._monitor.start()
+        return self._monitor
+
+    def _running_tasks(self) -> int:
+        if self._tasks is None:
+            return 0
+        return len(self._tasks.live)
+
+    def _observe(self, observer: Observer) -> None:
+        self._own_observers.append(observer)
+        self.observer = self._settings.observers(*self._own_observers)
 
     @property
     def verifier(self) -> Verifier:
@@ -212,14 +285,22 @@ class Host:
         )
         link.session.offers = self._offered
         if self.observer is not None:
-            from ferrule.runtime.watch import watch_on
-
-            shared = issubclass(kind, SessionlessLink)
-            link.watch = watch_on(
-                link.session, self.observer, origin.carrier, "server", address=origin.address, shared=shared
-            )
+            self._watch(link, self.observer, origin, shared=issubclass(kind, SessionlessLink))
         self.links.remember(link, entrance)
         return link
+
+    def _watch(self, link: Link, observer: Observers, origin: Origin, *, shared: bool) -> None:
+        """Let observers know of a link, by the cheapest means."""
+        if observer.meter is not None:
+            from ferrule.runtime.meter import LinkMeter
+
+            link.watch = LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+        else:
+            from ferrule.runtime.watch import watch_on
+
+            link.watch = watch_on(
+                link.session, observer, origin.carrier, "server", address=origin.address, shared=shared
+            )
 
     def _offers(self, capability: str) -> bool:
         return server_offers(self.capabilities, capability)
@@ -264,6 +345,29 @@ class Host:
             return value
 
         return answer
+
+
+def _observers(receipts: ReceiptLog | None) -> list[Observer]:
+    """Return the observers of ours that a server has."""
+    if receipts is None:
+        return []
+    return [receipts]
+
+
+def _requiring(receipts: ReceiptLog) -> Layer:
+    """Return the layer that refuses a call for whose receipt there is no room."""
+
+    async def layer(call: Call, proceed: Handler) -> object:
+        if not receipts.is_kept_of(call.method):
+            return await proceed(call)
+        if not receipts.take_room():
+            raise Overloaded(message="Overloaded: receipts of calls are required here, and cannot be kept now")
+        try:
+            return await proceed(call)
+        finally:
+            receipts.give_back_room()
+
+    return layer
 
 
 def _stateless(services: Services, implementation: Implementation) -> Stateless:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -123,6 +123,36 @@ class Principals:
             del self._states[oldest]
 
 
+class LinkWatcher(Protocol):
+    """Hears of the links of a server."""
+
+    def link_opened(self, link: Link, entrance: object) -> None:
+        """Called when there is a new link, with the entrance it came in by."""
+
+    def link_closed(self, link: Link) -> None:
+        """Called when a link is over."""
+
+
+class Traffic(Struct):
+    """Bytes that came and that were written over one transport, where it counts them."""
+
+    received: int = 0
+    sent: int = 0
+
+
+class LinkFigures(Struct):
+    """What all links of a server do at one moment."""
+
+    running: int = 0
+    """Calls whose handler runs."""
+    waiting: int = 0
+    """Calls that wait for their turn."""
+    asked: int = 0
+    """Requests to peers that wait for their answer."""
+    traffic: dict[str, Traffic] = {}
+    """By transport, of links that are over too."""
+
+
 class Links:
     """The open links of one server."""
 
@@ -134,6 +164,13 @@ class Links:
         self.principals = Principals()
         self.on_forget: Callable[[str], None] | None = None
         """Called with the owner whose session is over, where results may be kept for it."""
+        self.watcher: LinkWatcher | None = None
+        """Hears of links that open and close, where somebody wants to know."""
+        self.dropped_progress = 0
+        self.dropped_logs = 0
+        """Notices that were not sent, because they were too many."""
+        self._over: dict[str, Traffic] = {}
+        """The traffic of links that are over, by transport."""
 
     def __iter__(self) -> Iterator[Link]:
         return iter(list(self._states))
@@ -149,9 +186,15 @@ class Links:
                 found.append(link)
         return found
 
+    def entrance_of(self, link: Link) -> object:
+        """Return by which entrance a link came in; None for one that came to the server itself."""
+        return self._states[link].entrance
+
     def remember(self, link: Link, entrance: object = None) -> None:
         """Begin to watch over a link."""
         self._states[link] = LinkState(entrance=entrance)
+        if self.watcher is not None:
+            self.watcher.link_opened(link, entrance)
 
     def opened(self, link: Link) -> None:
         """Called when a link has its channel: unless that is a patient one, the peer has to initialize in time."""
@@ -165,6 +208,9 @@ class Links:
         """Release what a link held."""
         state = self._states.pop(link, None)
         if state is not None:
+            if self.watcher is not None:
+                self.watcher.link_closed(link)
+            _add_traffic(self._over, link)
             if state.subscriber is not SILENT:
                 self._subscriptions.remove(state.subscriber)
             if state.owner and self.on_forget is not None:
@@ -184,6 +230,7 @@ class Links:
         state = self._states.get(link)
         if state is not None:
             link.session.peer_ready = True
+            _log_ready(link)
             self._subscriptions.add_to_lists(state.subscriber)
             if link.channel is not None and not link.channel.traits.watches_itself:
                 link.keep_alive()
@@ -300,14 +347,20 @@ class Links:
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now on this call's link."""
         pace = self._pace(call)
-        return pace is not None and pace.progress.take(self.of(call).loop.time())
+        if pace is not None and pace.progress.take(self.of(call).loop.time()):
+            return True
+        self.dropped_progress += 1
+        return False
 
     def may_log(self, call: Call) -> bool:
         """Return whether one more log message may go out now on this call's link."""
         if self._settings.log_rate is None:
             return True
         pace = self._pace(call)
-        return pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time())
+        if pace is not None and pace.logs is not None and pace.logs.take(self.of(call).loop.time()):
+            return True
+        self.dropped_logs += 1
+        return False
 
     def _pace(self, call: Call) -> Pace | None:
         """Return how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
@@ -321,6 +374,18 @@ class Links:
             pace = place.pace = Pace(self._settings)
         return pace
 
+    def figures(self) -> LinkFigures:
+        """Return what all links do now, for a metric."""
+        figures = LinkFigures()
+        for carrier, over in self._over.items():
+            figures.traffic[carrier] = Traffic(over.received, over.sent)
+        for link in self._states:
+            figures.running += link.running
+            figures.waiting += link.waiting
+            figures.asked += len(link.session.awaited)
+            _add_traffic(figures.traffic, link)
+        return figures
+
     def owes_a_turn(self, call: Call) -> bool:
         """Return whether the handlers of a link have told in vain for so long that the loop should turn."""
         state = self._states.get(self.of(call))
@@ -329,6 +394,26 @@ class Links:
             return state is None
         state.last_turn = now
         return True
+
+
+def _log_ready(link: Link) -> None:
+    peer = link.session.peer
+    if peer is not None and logger.isEnabledFor(logging.INFO):
+        name = "" if peer.implementation is None else peer.implementation.name
+        logger.info("initialized: %r in %s over %s", name, peer.version, link.session.origin.carrier)
+
+
+def _add_traffic(traffic: dict[str, Traffic], link: Link) -> None:
+    """Count the bytes of a link, where its channel counts them."""
+    channel = link.channel
+    if channel is None or not channel.bytes_in:
+        return
+    carrier = link.session.origin.carrier
+    total = traffic.get(carrier)
+    if total is None:
+        total = traffic[carrier] = Traffic()
+    total.received += channel.bytes_in
+    total.sent += channel.bytes_out
 
 
 def holder_of(origin: Origin) -> str:

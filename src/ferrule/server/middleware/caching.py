@@ -79,6 +79,11 @@ class Caching(Middleware):
             raise SetupError("Caching: this one belongs to another server already; make one for each")
         self._offers = server.offers
 
+    @property
+    def entries(self) -> int:
+        """How many results are kept."""
+        return len(self._kept)
+
     def clear(self) -> None:
         """Forget everything."""
         self._kept.clear()

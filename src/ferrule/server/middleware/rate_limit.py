@@ -1,51 +1,85 @@
-"""`RateLimit`: so many calls a second, for each principal, session or tool."""
+"""`RateLimit`: so many calls a second or a minute, for each connection, principal, tool or the whole server.
+
+Several rates hold together: a call takes a token of each of them, or it takes none and is refused.
+"""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
-from ferrule.balancing.token_bucket import TokenBucket
-from ferrule.errors import RateLimited
+from ferrule.balancing.rate import Quota, Rate, limit_header, policy_header, take_together
+from ferrule.errors import RateLimited, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.server.middleware.caller_key import Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.settings.option import NonNegativeFloat, PositiveInt, require
+from ferrule.settings.option import NonNegativeFloat, PositiveInt, require, require_known
+
+TOOL_CALL = "tools/call"
+WORK = (TOOL_CALL, "resources/read", "prompts/get", "completion/complete")
+"""What the option `rate` of a server counts: the requests that run a handler of its own."""
+KINDS = {"connection": "session", "principal": "principal", "tool": "tool", "server": "server"}
+"""The names of rates that hold together, with what each counts by."""
+
+
+class Quotas:
+    """The quotas of one rate: one for each connection, principal or tool."""
+
+    def __init__(self, name: str, rate: Rate, key: Key, most: int) -> None:
+        self.name = name
+        self._rate = rate
+        self._key = key
+        self._most = most
+        self._quotas: dict[Hashable, Quota] = {}
+
+    def __len__(self) -> int:
+        return len(self._quotas)
+
+    def find(self, call: Call) -> Quota:
+        """Return the quota a call takes from."""
+        key = self._key(call)
+        # Put back in, it is the newest; the first to be forgotten is that of the caller who was quiet longest.
+        quota = self._quotas.pop(key, None) or Quota(self.name, self._rate)
+        self._quotas[key] = quota
+        if len(self._quotas) > self._most:
+            del self._quotas[next(iter(self._quotas))]
+        return quota
 
 
 class RateLimit(Middleware):
     """Refuses calls beyond a rate, and says when to come again.
 
-    `by` is "principal" (who is not authenticated counts by session or address), "session", "tool", "server" for all
-    together, or a function of the call.
+    A rate is a number a second, or written as `100/min` or `10/s burst 50`. `by` is "principal" (who is not
+    authenticated counts by session or address), "session", "tool", "server" for all together, or a function of the
+    call. Several rates that hold together are a mapping: `RateLimit({"principal": "100/min", "server": "50/s"})`.
     """
 
     def __init__(
         self,
-        rate: float,
+        rate: float | str | Mapping[str, float | str],
         *,
         burst: float | None = None,
         by: str | Key = "principal",
-        methods: Collection[str] = ("tools/call",),
+        methods: Collection[str] = (TOOL_CALL,),
         max_keys: int = 10_000,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         require("RateLimit: max_keys", max_keys, PositiveInt)
-        require("RateLimit: rate", rate, NonNegativeFloat)
         require("RateLimit: burst", burst, NonNegativeFloat | None)
-        self._rate = rate
-        if burst is None:
-            self._burst = max(rate, 1.0)
-        else:
-            self._burst = burst
-        TokenBucket(self._rate, self._burst)
-        self._key = key_of(by, "RateLimit")
         self._methods = methods_of(methods, "RateLimit")
-        self._max_keys = max_keys
         self._clock = clock
-        self._buckets: dict[Hashable, TokenBucket] = {}
+        self._quotas: list[Quotas] = []
+        if isinstance(rate, Mapping):
+            require_known("RateLimit", rate, KINDS, what="rate")
+            for name, each in rate.items():
+                key = key_of(KINDS[name], "RateLimit")
+                self._quotas.append(Quotas(name, rate_of(each, burst), key, max_keys))
+        else:
+            name = by if isinstance(by, str) else "calls"
+            self._quotas.append(Quotas(name, rate_of(rate, burst), key_of(by, "RateLimit"), max_keys))
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Let a call through while there is a token for it."""
@@ -54,12 +88,37 @@ class RateLimit(Middleware):
         return await proceed(call)
 
     def _take(self, call: Call) -> None:
-        key = self._key(call)
         now = self._clock()
-        # Put back in, the bucket is the newest; the first to be forgotten is that of the caller who was quiet longest.
-        bucket = self._buckets.pop(key, None) or TokenBucket(self._rate, self._burst)
-        self._buckets[key] = bucket
-        if len(self._buckets) > self._max_keys:
-            del self._buckets[next(iter(self._buckets))]
-        if not bucket.take(now):
-            raise RateLimited(bucket.wait(now))
+        quotas = []
+        for each in self._quotas:
+            if each.name != "tool" or call.method == TOOL_CALL or len(self._quotas) == 1:
+                quotas.append(each.find(call))
+        exhausted = take_together(quotas, now)
+        if exhausted is not None:
+            raise RateLimited(exhausted.retry_after, headers=_headers(quotas, now))
+
+
+def rate_of(given: object, burst: float | None = None) -> Rate:
+    """Return a rate that is given as a number a second or as it is written; raises SetupError."""
+    require("RateLimit: rate", given, NonNegativeFloat | str)
+    if isinstance(given, str):
+        if burst is not None:
+            raise SetupError(f"RateLimit: write the burst into the rate: {given.strip()!r} becomes '{given} burst …'")
+        return Rate.parse(given)
+    assert isinstance(given, int | float)
+    at_once = max(given, 1.0) if burst is None else burst
+    if given == 0:
+        # So many at once, and never more.
+        return Rate(1, math.inf, at_once)
+    return Rate(given, 1, at_once)
+
+
+def _headers(quotas: list[Quota], now: float) -> dict[str, str]:
+    """Return the headers that tell of quotas (draft-ietf-httpapi-ratelimit-headers); one never refilled has none."""
+    refilled = []
+    for quota in quotas:
+        if quota.rate.per_second > 0:
+            refilled.append(quota)
+    if not refilled:
+        return {}
+    return {"RateLimit-Policy": policy_header(refilled), "RateLimit": limit_header(refilled, now)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
@@ -14,6 +14,18 @@ from ferrule.server.middleware.hooks import HOOKS, Middleware
 from ferrule.settings.option import alike
 
 AnyLayer = Layer | Middleware
+
+
+@runtime_checkable
+class CountedCache(Protocol):
+    """A layer that keeps results, and counts how often they were of use."""
+
+    hits: int
+    misses: int
+
+    @property
+    def entries(self) -> int:
+        """How many results are kept."""
 
 
 def checked(layer: object, where: str) -> AnyLayer:
@@ -85,6 +97,14 @@ class MiddlewareStack:
         found: list[Layer] = []
         for layer in self._layers:
             found.extend(surrounding(layer, method))
+        return found
+
+    def caches(self) -> list[CountedCache]:
+        """Return the layers that keep results."""
+        found: list[CountedCache] = []
+        for layer in self._layers:
+            if isinstance(layer, CountedCache):
+                found.append(layer)
         return found
 
     def mended(self, call: Call, error: BaseException) -> BaseException:

@@ -177,6 +177,21 @@ class Subscriptions:
         """How many resources and tasks somebody listens to."""
         return len(self._by_uri) + len(self._by_task)
 
+    @property
+    def list_listeners(self) -> int:
+        """How many subscribers listen to lists."""
+        return len(self._to_lists)
+
+    @property
+    def watched_resources(self) -> int:
+        """How many resources somebody listens to."""
+        return len(self._by_uri)
+
+    @property
+    def watched_tasks(self) -> int:
+        """How many tasks somebody listens to."""
+        return len(self._by_task)
+
     def check(self, uris: Collection[str], tasks: Collection[str] = ()) -> None:
         """Refuse a wish that no subscriber may have, before work is spent on it."""
         if len(uris) + len(tasks) > self._most:

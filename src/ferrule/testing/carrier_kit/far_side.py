@@ -11,6 +11,7 @@ from ferrule.errors import EncodeError
 from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
 from ferrule.server.calls.context import Context
+from ferrule.server.hosting.monitor import Monitor
 from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
 from ferrule.transports.http.routes.custom import CustomRoute
@@ -196,6 +197,10 @@ class FarSide:
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
         return self.server.host.custom_routes
+
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics."""
+        return self.server.host.monitor()
 
     async def drain(self, grace: float) -> None:
         """Wait until running calls are answered."""

@@ -5,7 +5,7 @@ Written by `make options` from the structs that declare them; nothing imports it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypedDict
 
 from ferrule.settings.option import Bytes, FilePath, MessageSize, Port, PositiveInt, PositiveSeconds
@@ -72,6 +72,8 @@ class GraphqlKeywords(TypedDict, total=False):
     """How long a connection may stay open between two requests."""
     write_timeout: PositiveSeconds
     """How long a peer may take nothing of what is written before its connection is cut."""
+    http2: bool | Mapping[str, object] | None
+    """Speak HTTP/2 too; as a dict, with the options of `Http2Settings`; None: where `ferrule[http2]` is installed."""
     access_log: bool
     """Log each request."""
     server_header: str

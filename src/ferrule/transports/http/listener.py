@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec import structs
+
 from ferrule.errors import SetupError
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.beside import OnEngine, on_engine
@@ -14,7 +16,7 @@ from ferrule.transports.http.endpoint.acceptor import require_http
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import split_options
-from ferrule.transports.shutdown import left_of_grace
+from ferrule.transports.shutdown import ListenerEnd, left_of_grace
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpKeywords
@@ -25,13 +27,18 @@ logger = logging.getLogger("ferrule.http")
 class Http:
     """Lets clients reach us over HTTP; the options are those of `EndpointSettings` and `EngineSettings`."""
 
+    carrier = "http"
+
     def __init__(self, **options: Unpack[HttpKeywords]) -> None:
         self._endpoint_settings, self._engine_settings = split_options(options)
         self._new_websocket = on_engine(self._engine_settings.websocket, self._endpoint_settings.path)
+        self.shows_metrics = self._endpoint_settings.metrics
         self._engine: Engine | None = None
         self._endpoint: HttpEndpoint | None = None
         self._websocket: OnEngine | None = None
-        self._closed = asyncio.Event()
+        self._end = ListenerEnd()
+        self.bound_port: int | None = None
+        """The port to bind in place of that in the options; None for that one."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -45,23 +52,26 @@ class Http:
         if self._engine is not None:
             raise SetupError("this Http serves already")
         settings = self._engine_settings
+        if self.bound_port is not None:
+            settings = structs.replace(settings, port=self.bound_port)
         endpoint = HttpEndpoint(require_http(acceptor), self._endpoint_settings, bound_to=settings.host)
         engine = Engine(
             endpoint.handle,
             settings,
             max_body_size=self._endpoint_settings.max_body_size,
             observer=acceptor.observer,
+            failed=self._end.fail,
         )
         self._engine = engine
         self._endpoint = endpoint
-        self._closed.clear()
+        self._end.begin()
         self._open_websocket(acceptor, endpoint)
         try:
             await endpoint.start()
             await engine.start()
             logger.info("serving on %s", self.url)
             ready()
-            await self._closed.wait()
+            await self._end.wait()
         finally:
             await endpoint.close()
             await engine.close()
@@ -80,7 +90,7 @@ class Http:
         endpoint = self._endpoint
         websocket = self._websocket
         if engine is None or endpoint is None or not engine.address[1]:
-            self._closed.set()
+            self._end.close()
             return
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
@@ -97,7 +107,7 @@ class Http:
         # Streams for what belongs to no call would stay open for ever: the endpoint ends them.
         await endpoint.close()
         await engine.drain(left_of_grace(until))
-        self._closed.set()
+        self._end.close()
 
     @property
     def url(self) -> str:
@@ -110,6 +120,8 @@ class Http:
 
 class Sse(Http):
     """Lets clients reach us over HTTP+SSE; `path` is where the stream is opened, all else is as for `Http`."""
+
+    carrier = "sse"
 
     def __init__(self, **options: Unpack[HttpKeywords]) -> None:
         if "path" in options:

@@ -116,6 +116,9 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._raw[name.lower().encode("latin-1", "replace")].decode("latin-1")
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower().encode("latin-1", "replace") in self._raw
+
     def __iter__(self) -> Iterator[str]:
         return (name.decode("latin-1") for name in self._raw)
 

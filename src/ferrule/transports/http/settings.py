@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import (
+    BYTES,
     Bytes,
     FilePath,
     MessageSize,
@@ -26,7 +27,13 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 Response = Literal["auto", "json", "sse"]
 
-HEALTH_PATHS = ("/livez", "/readyz")
+Window = Annotated[int, Meta(ge=65_535, le=2**31 - 1, extra={"unit": BYTES})]
+"""At least what a peer may send before it has seen our settings (RFC 9113 §6.9.2), at most what a window can be."""
+
+LIVE_PATH = "/livez"
+READY_PATH = "/readyz"
+HEALTH_PATHS = (LIVE_PATH, READY_PATH)
+METRICS_PATH = "/metrics"
 ANYONE = "*"
 
 _PATH = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)+")
@@ -92,7 +99,9 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     drain_delay: Seconds = 0.0
     """How long /readyz says no before nobody new is accepted: a load balancer needs a moment to look elsewhere."""
     health: bool = True
-    """Answer /livez and /readyz."""
+    """Answer /livez and /readyz: whether this process is alive, and whether to send it requests."""
+    metrics: bool = True
+    """Answer /metrics in the formats of Prometheus and OpenMetrics, and record what it shows."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -109,8 +118,31 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
                 raise SetupError(f"{name} must be a path as it stands in a URL, without query or blanks, not {path!r}")
             if self.health and path in HEALTH_PATHS:
                 raise SetupError(f"{name} cannot be {path}, which tells of health: choose another, or health=False")
+            if self.metrics and path == METRICS_PATH:
+                raise SetupError(f"{name} cannot be {path}, which shows metrics: choose another, or metrics=False")
         if self.sse and len({self.path, self.sse_path, self.messages_path}) < 3:
             raise SetupError("path, sse_path and messages_path must differ from each other")
+
+
+class Http2Settings(Struct, frozen=True, kw_only=True):
+    """How connections that speak HTTP/2 are treated; all else is as for HTTP/1.1."""
+
+    max_streams: PositiveInt = 100
+    """How many requests one connection may have at once; one more is refused, and safe to send again."""
+    window: Window = 65_535
+    """How many bytes of one body may be on their way; more is faster over long distances."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @classmethod
+    def of(cls, given: bool | Mapping[str, object] | None) -> Http2Settings | None:
+        """Read the option `http2`; None where HTTP/2 is off."""
+        if given is False:
+            return None
+        if given is None or given is True:
+            return cls()
+        return read(cls, given, "http2")
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -150,6 +182,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """How long a connection may stay open between two requests."""
     write_timeout: PositiveSeconds = 10.0
     """How long a peer may take nothing of what is written before its connection is cut."""
+    http2: bool | Mapping[str, object] | None = None
+    """Speak HTTP/2 too; as a dict, with the options of `Http2Settings`; None: where `ferrule[http2]` is installed."""
     websocket: bool | Mapping[str, object] = False
     """Serve WebSockets too, at /mcp/ws; as a dict, with the options of `WebSocketSettings`."""
     access_log: bool = False

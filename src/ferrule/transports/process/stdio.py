@@ -346,6 +346,9 @@ class Stdio:
     The options are those of `StdioSettings`.
     """
 
+    carrier = "stdio"
+    serves_once = True
+
     def __init__(self, **options: Unpack[StdioKeywords]) -> None:
         settings = self._settings = read(StdioSettings, options, "stdio")
         if settings.read_fd is None or settings.write_fd is None:

@@ -1,7 +1,8 @@
 """Takes connections from a listening socket, also when descriptors run out.
 
-Rule: a shortage costs neither the processor nor the log. Whoever waits in line is turned away with the descriptor kept
-in reserve, then accepting rests for a moment.
+Rule 1: a shortage costs neither the processor nor the log. Whoever waits in line is turned away with the descriptor
+kept in reserve, then accepting rests for a moment.
+Rule 2: a socket that will never accept again is reported to its owner, once.
 """
 
 from __future__ import annotations
@@ -24,17 +25,24 @@ FAREWELL_TIME = 1.0
 MAX_FAREWELLS = 64
 WARN_EVERY = 60.0
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+DEAD = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP})
+"""What `accept` says of a socket that is closed, or does not listen any more."""
 
 
 class Accepting:
     """Takes connections from one listening socket."""
 
     def __init__(
-        self, listening: socket.socket, take: Callable[[socket.socket], None], refusal: Callable[[], bytes]
+        self,
+        listening: socket.socket,
+        take: Callable[[socket.socket], None],
+        refusal: Callable[[], bytes],
+        failed: Callable[[OSError], None] | None = None,
     ) -> None:
         self._listening = listening
         self._take = take
         self._refusal = refusal
+        self._failed = failed
         self._loop = asyncio.get_running_loop()
         self._reserve = _open_reserve()
         self._resting: asyncio.TimerHandle | None = None
@@ -64,7 +72,11 @@ class Accepting:
             except ConnectionAbortedError:
                 continue
             except OSError as error:
-                self._run_short(error)
+                if error.errno in DEAD and self._failed is not None:
+                    self._loop.remove_reader(self._listening.fileno())
+                    self._failed(error)
+                else:
+                    self._run_short(error)
                 return
             self._take(accepted)
 

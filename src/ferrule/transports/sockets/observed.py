@@ -21,6 +21,10 @@ class Connections:
         self._open[connection] = observed
         self._observer.connection_opened(observed)
 
+    def replaced(self, connection: object, successor: object) -> None:
+        """Go on with another object for a connection that was reported as open."""
+        self._open[successor] = self._open.pop(connection)
+
     def closed(self, connection: object) -> None:
         """Report that a connection is gone; a no-op for one that was not reported as open."""
         observed = self._open.pop(connection, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 import socket
@@ -83,6 +84,14 @@ def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
         keys = settings.private_key or settings.certificate
         raise SetupError(f"{name}: cannot use {settings.certificate!r} with the key of {keys!r}: {error}") from error
     return context
+
+
+def chosen_protocol(transport: asyncio.BaseTransport) -> str:
+    """Return what the peers agreed to speak (ALPN, RFC 7301); empty where they did not, or without TLS."""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return ""
+    return tls.selected_alpn_protocol() or ""
 
 
 def explain(error: OSError) -> str:

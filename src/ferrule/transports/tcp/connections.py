@@ -175,7 +175,7 @@ class Reception:
         self.settings = settings
         self.served: set[ServedChannel] = set()
         self._acceptor = acceptor
-        self.verification = Verification(acceptor.verifier)
+        self.verification = Verification(acceptor.verifier, transport=carrier, observer=acceptor.observer)
         self._carrier = carrier
         self._admission = admission
         self._connections = connections_of(acceptor.observer, carrier)

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import socket
 import ssl
 import stat
@@ -16,12 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec import structs
+
+from ferrule.balancing.limiter import LimiterStats
 from ferrule.errors import CarrierError, SetupError
 from ferrule.settings.option import FilePath, read
 from ferrule.transports.contract import Acceptor
-from ferrule.transports.shutdown import left_of_grace
+from ferrule.transports.shutdown import ListenerEnd, left_of_grace
 from ferrule.transports.sockets.accept import Accepting
-from ferrule.transports.sockets.admission import Admission, Occupancy, process_admission
+from ferrule.transports.sockets.admission import Admission, process_admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.transports.tcp.address import Address
@@ -91,9 +93,6 @@ def _explain(error: OSError) -> str:
 
 logger = logging.getLogger("ferrule.transports")
 
-OWN_DESCRIPTORS = 64
-"""What the rest of a process needs, at least."""
-
 
 class SocketListener(ABC):
     """Lets peers reach us over sockets, each with a link of its own."""
@@ -104,11 +103,11 @@ class SocketListener(ABC):
         self._reception: Reception | None = None
         self._accepting: list[Accepting] = []
         self._admission = Admission("this server", settings.max_connections, within=process_admission)
-        self._closed = asyncio.Event()
+        self._end = ListenerEnd()
         self._ended = asyncio.Event()
 
     @property
-    def occupancy(self) -> Occupancy:
+    def occupancy(self) -> LimiterStats:
         """How many peers are connected, and how many may be."""
         return self._admission.occupancy
 
@@ -117,7 +116,7 @@ class SocketListener(ABC):
         if self._acceptor is not None:
             raise SetupError(f"this {type(self).__name__} serves already")
         self._acceptor = acceptor
-        self._closed.clear()
+        self._end.begin()
         self._ended.clear()
         try:
             await acceptor.enter()
@@ -133,7 +132,7 @@ class SocketListener(ABC):
         try:
             await self._start(acceptor)
             ready()
-            await self._closed.wait()
+            await self._end.wait()
         finally:
             self._stop_accepting()
             if self._reception is not None:
@@ -151,7 +150,7 @@ class SocketListener(ABC):
             self._stop_accepting()
             await acceptor.drain(grace)
             await reception.close(left_of_grace(until))
-        self._closed.set()
+        self._end.close()
         await self._ended.wait()
 
     async def _start(self, acceptor: Acceptor) -> None:
@@ -160,7 +159,7 @@ class SocketListener(ABC):
         warn_of_few_descriptors(self._settings.max_connections)
         self._reception = reception = self._receive(acceptor)
         for each in sockets:
-            accepting = Accepting(each, reception.take, reception.short)
+            accepting = Accepting(each, reception.take, reception.short, self._end.fail)
             accepting.start()
             self._accepting.append(accepting)
         logger.info("serving on %s", self._admission.name)
@@ -192,6 +191,8 @@ class SocketListener(ABC):
 class Tcp(SocketListener):
     """Lets clients reach us over TCP, or TLS with a certificate; the options are those of `TcpSettings`."""
 
+    carrier = "tcp"
+
     def __init__(self, **options: Unpack[TcpKeywords]) -> None:
         settings = self._tcp = read(TcpSettings, options, "tcp")
         self._context = server_context(settings, "tcp")
@@ -199,6 +200,8 @@ class Tcp(SocketListener):
             ask_for_certificates(self._context, settings.client_ca)
         super().__init__(settings)
         self._address: tuple[str, int] | None = None
+        self.bound_port: int | None = None
+        """The port to bind in place of that in the options; None for that one."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -208,7 +211,10 @@ class Tcp(SocketListener):
         return self._address
 
     async def _listen(self) -> list[socket.socket]:
-        sockets = await listen(self._tcp)
+        place = self._tcp
+        if self.bound_port is not None:
+            place = structs.replace(place, port=self.bound_port)
+        sockets = await listen(place)
         self._address = sockets[0].getsockname()[:2]
         return sockets
 
@@ -228,6 +234,8 @@ class Tcp(SocketListener):
 
 class Unix(SocketListener):
     """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`."""
+
+    carrier = "unix"
 
     def __init__(self, path: FilePath = "", /, **options: Unpack[UnixKeywords]) -> None:
         given = {"path": path, **options}
@@ -263,14 +271,3 @@ def ask_for_certificates(context: ssl.SSLContext, authorities: FilePath) -> None
     except OSError as error:
         raise SetupError(f"tcp: cannot use the authorities of {authorities!r}: {error}") from error
     context.verify_mode = ssl.CERT_REQUIRED
-
-
-def warn_of_few_descriptors(connections: int) -> None:
-    """Say at start that the system will not let us hold as many connections as are allowed."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and connections + OWN_DESCRIPTORS > limit:
-        logger.warning(
-            "max_connections is %d and this process may have %d files open: raise the limit (ulimit -n), or lower ours",
-            connections,
-            limit,
-        )

@@ -55,7 +55,7 @@ class Entrance(Generic[ChannelT]):
         self._subprotocol = subprotocol
         self.settings = settings
         self._guard = guard
-        self.callers = Callers(acceptor.verifier, guard, CARRIER)
+        self.callers = Callers(acceptor.verifier, guard, CARRIER, observer=acceptor.observer)
         name = f"the WebSocket at {settings.path}"
         self._admission = Admission(name, settings.max_connections, within=process_admission)
         self.channels: set[ChannelT] = set()
@@ -81,6 +81,8 @@ class Entrance(Generic[ChannelT]):
             return UpgradeRefused(503, "Unavailable: the server is stopping", RETRY_AFTER)
         full = self._admission.enter()
         if full:
+            if self._acceptor.observer is not None:
+                self._acceptor.observer.connection_refused(CARRIER, "too_many_connections")
             return UpgradeRefused(503, f"Unavailable: {full}", RETRY_AFTER)
         return None
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Unpack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import pick, read, require_known
@@ -17,7 +17,7 @@ from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
-from ferrule.transports.shutdown import LAST_GRACE, left_of_grace
+from ferrule.transports.shutdown import LAST_GRACE, ListenerEnd, left_of_grace
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
 
@@ -41,11 +41,16 @@ class Options(Struct, frozen=True):
 
 def sort_options(options: Mapping[str, object]) -> Options:
     """Sort keyword options; refuses unknown ones."""
-    known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {"websocket"}
+    known = {*WebSocketSettings.__struct_fields__, *EngineSettings.__struct_fields__, *GUARDING} - {
+        "websocket",
+        "http2",
+    }
     require_known("ws", options, known)
     settings = read(WebSocketSettings, pick(WebSocketSettings, options), "ws")
     engine = pick(EngineSettings, options)
     engine["max_connections"] = settings.max_connections + SPARE_CONNECTIONS
+    # A WebSocket begins with a request of HTTP/1.1.
+    engine["http2"] = False
     guarding = {}
     for name in GUARDING:
         if name in options:
@@ -56,11 +61,15 @@ def sort_options(options: Mapping[str, object]) -> Options:
 class WebSocket:
     """Lets clients reach us over WebSocket; the options are those of `WebSocketSettings` and `EngineSettings`."""
 
+    carrier = "ws"
+
     def __init__(self, **options: Unpack[WebSocketListenerKeywords]) -> None:
         self._options = sort_options(options)
         self._engine: Engine | None = None
         self._endpoint: WebSocketEndpoint | None = None
-        self._closed = asyncio.Event()
+        self._end = ListenerEnd()
+        self.bound_port: int | None = None
+        """The port to bind in place of that in the options; None for that one."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -74,18 +83,21 @@ class WebSocket:
         if self._engine is not None:
             raise SetupError("this WebSocket serves already")
         options = self._options
-        endpoint = WebSocketEndpoint(acceptor, options.websocket, Guard(options.endpoint, options.engine.host))
-        engine = Engine(self._handle, options.engine, observer=acceptor.observer)
+        settings = options.engine
+        if self.bound_port is not None:
+            settings = structs.replace(settings, port=self.bound_port)
+        endpoint = WebSocketEndpoint(acceptor, options.websocket, Guard(options.endpoint, settings.host))
+        engine = Engine(self._handle, settings, observer=acceptor.observer, failed=self._end.fail)
         self._engine = engine
         self._endpoint = endpoint
         self._acceptor = acceptor
-        self._closed.clear()
+        self._end.begin()
         await acceptor.enter()
         try:
             await engine.start()
             logger.info("serving on %s", self.url)
             ready()
-            await self._closed.wait()
+            await self._end.wait()
         finally:
             await engine.close()
             await acceptor.leave()
@@ -100,7 +112,7 @@ class WebSocket:
             await self._acceptor.drain(grace)
             await self._endpoint.close(left_of_grace(until))
             await self._engine.drain(LAST_GRACE)
-        self._closed.set()
+        self._end.close()
 
     def _handle(self, request: HttpRequest, responder: Responder) -> None:
         assert self._endpoint is not None

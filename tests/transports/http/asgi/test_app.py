@@ -301,7 +301,7 @@ async def test_a_call_that_outlasts_the_grace_is_answered_with_an_error(workshop
 
 
 async def test_after_the_end_requests_are_refused_until_a_lifespan_begins_anew(workshop: Workshop) -> None:
-    mcp = workshop.asgi()
+    mcp = workshop.asgi(health=True)
     for _ in range(2):
         lifespan = Lifespan(mcp)
         await lifespan.say("startup")

@@ -420,6 +420,49 @@ async def test_a_stream_of_a_session_that_is_over_is_told_of_and_one_that_never_
             assert heard == ["stream"]
 
 
+def lose_stream(site: Site) -> None:
+    """Let the stream for notifications end, and not be resumed; one that is asked for after that stays."""
+
+    async def cut_off(seen: Seen) -> None:
+        seen.stream()
+        seen.event(b"", mark="1", retry=10)
+        await seen.flushed()
+        seen.cut()
+
+    async def stays(seen: Seen) -> None:
+        seen.stream()
+        await seen.gone()
+
+    site.on("GET", cut_off, lambda seen: seen.status(404), stays)
+
+
+async def test_a_lost_stream_is_asked_for_again_where_the_server_still_knows_us() -> None:
+    async with Site("handshake", resources={"subscribe": True}) as site:
+        lose_stream(site)
+        site.on("resources/subscribe", lambda seen: seen.result({}))
+        site.on("resources/unsubscribe", lambda seen: seen.result({}))
+        site.on("ping", lambda seen: seen.result({}))
+        async with client(site, reconnect=Reconnect(first_delay=0.0)) as one, one.subscribe("notes://1") as changes:
+            await asyncio.wait_for(anext(changes), 60)
+            await site.heard("GET", 3)
+            assert len(site.got("ping")) == 1
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+async def test_a_lost_stream_is_let_go_where_nobody_wants_it_or_we_are_unknown(wanted: bool) -> None:
+    async with Site("handshake") as site:
+        lose_stream(site)
+        site.on("ping", lambda seen: seen.error(-32600, "who are you?"))
+        async with client(site, reconnect=Reconnect(first_delay=0.0)) as one:
+            heard = gaps(one)
+            if wanted:
+                one.on_notification("notifications/x", lambda params: None)
+            while not heard or len(site.got("ping")) < wanted:
+                await asyncio.sleep(0.01)
+            await one.list_tools()
+            assert (len(site.got("ping")), len(site.got("GET"))) == (int(wanted), 2)
+
+
 async def test_a_notification_that_waits_for_the_stream_is_sent_before_the_session_ends() -> None:
     async with Site("handshake") as site:
         site.on("GET", lambda seen: asyncio.sleep(10))

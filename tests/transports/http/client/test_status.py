@@ -7,14 +7,16 @@ import email.utils
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ferrule import Client
 from ferrule.errors import HttpFailed, LinkLost, OutcomeUnknown, PeerError
 from ferrule.supervision.backoff import Backoff
-from ferrule.transports.http.client.status import retry_after
+from ferrule.transports.http.client.post import Post
+from ferrule.transports.http.client.status import judge, retry_after
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -27,6 +29,13 @@ def client(site: Site, **options: Any) -> Client:
     """Return a client of the site that loses no time."""
     http = {**FAST, **options.pop("http", {})}
     return Client(site.url, http=http, **options)
+
+
+def test_a_message_that_needs_no_answer_is_over_when_it_is_taken() -> None:
+    ended: list[Any] = []
+    post = SimpleNamespace(status=202, unanswered=[], over=lambda: ended.append("over"), fail=ended.append)
+    judge(cast("Post", post))
+    assert ended == ["over"]
 
 
 # -- how long

@@ -530,6 +530,7 @@ async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any
         await asyncio.sleep(200)
 
     async with endpoint(app, session_idle_timeout=60, event_age=60) as doors:
+        await asyncio.sleep(1)
         tasks = asyncio.all_tasks()
         await batch(doors, 100)
         gc.collect()

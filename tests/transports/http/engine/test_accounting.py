@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from email.utils import parsedate_to_datetime
 
 import pytest
@@ -25,6 +26,63 @@ def test_the_first_lines_are_made_once_between_two_ticks() -> None:
     before = ledger.starts[200]
     ledger.tick(5.0)
     assert ledger.starts[200] is not before
+
+
+class Kept:
+    """A connection that does nothing."""
+
+    last = False
+
+    def sweep(self, now: float) -> None: ...
+
+    def drain(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_have_come_and_gone() -> None:
+    ledger = Accounting(lambda request, responder: None, EngineSettings(), 100)
+    await ledger.wait_empty(60.0)
+    first, last = Kept(), Kept()
+    ledger.admit(first)
+    ledger.forget(first)
+    ledger.admit(last)
+    waiting = asyncio.ensure_future(ledger.wait_empty(60.0))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    ledger.forget(last)
+    await waiting
+
+
+class Reading:
+    """A connection whose requests are on an account."""
+
+    def __init__(self, ledger: Accounting) -> None:
+        self.ledger = ledger
+        self.held = 0
+
+    def take(self, size: int) -> bool:
+        taken = self.ledger.debit(self, size)
+        self.held += size if taken else 0
+        return taken
+
+    def shed(self) -> None:
+        assert self.held, "it holds nothing that it could let go of"
+        self.ledger.credit(self, self.held)
+        self.held = 0
+
+
+def test_what_a_connection_has_given_back_does_not_count_when_the_largest_is_shed() -> None:
+    ledger = Accounting(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
+    before, largest, newest = Reading(ledger), Reading(ledger), Reading(ledger)
+    assert before.take(90)
+    before.shed()
+    assert largest.take(70)
+    assert newest.take(40)
+    assert (largest.held, newest.held) == (0, 40)
+    assert not before.take(61)
+    assert newest.held == 40
 
 
 def test_a_status_of_nobodys_has_no_words() -> None:

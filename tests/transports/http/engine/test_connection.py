@@ -291,6 +291,18 @@ def test_a_repeated_head_is_read_once_and_its_bodies_are_told_apart() -> None:
         bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
     assert [each.body for each in bench.requests] == [b"one", b"two", b"three", b"", b"four" * 100]
     assert [each.headers[b"content-length"] for each in bench.requests] == [b"3", b"3", b"5", b"0", b"400"]
+    assert bench.requests[0].headers is bench.requests[1].headers
+
+
+def test_what_was_decided_about_a_head_is_there_for_the_next_request_with_it() -> None:
+    bench = Bench()
+    for body in (b"one", b"two", b"three"):
+        bench.feed(POST % len(body) + body)
+    bench.feed(GET)
+    known = [each.known for each in bench.requests]
+    assert known[0] is not None
+    assert known[0] is known[1] is known[2]
+    assert known[3] is not known[0]
 
 
 def test_a_repeated_head_with_another_length_may_come_in_pieces_and_with_more_behind_it() -> None:
@@ -350,6 +362,7 @@ def test_nothing_is_answered_while_the_peer_does_not_read() -> None:
     bench.feed(GET)
     bench.feed(GET)
     assert len(bench.requests) == 1
+    assert bench.turns.later == []
     bench.pass_time(200.0)
     assert b"408" not in bench.wire.sent
     bench.connection.resume_writing()
@@ -408,6 +421,16 @@ def test_nothing_is_run_after_the_last_request_whether_or_not_the_peer_ends_its_
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 
 
+@pytest.mark.parametrize(("size", "pieces"), [(256 * 1024, 1), (256 * 1024 + 1, 2), (600 * 1024, 3)])
+def test_a_long_text_is_given_to_the_transport_in_pieces(size: int, pieces: int) -> None:
+    body = b"".join(b"%08d" % number for number in range(size // 8 + 1))[:size]
+    bench = Bench(lambda request, responder: responder.reply(200, b"", body))
+    bench.feed(GET)
+    assert bench.wire.writes == 1 + pieces
+    assert bench.wire.sent.endswith(b"\r\n\r\n" + body)
+    assert bench.connection.written == len(bench.wire.sent)
+
+
 def test_a_large_body_is_not_copied_behind_its_head() -> None:
     for size, writes in ((LARGE - 1, 1), (LARGE, 2)):
         bench = keeping()
@@ -464,6 +487,20 @@ def test_a_body_has_the_time_it_has_earned(came: list[float], size: int, until: 
     assert b"the body did not come in time" in bench.wire.sent
 
 
+def test_what_means_nothing_is_not_counted_among_what_was_said() -> None:
+    bench = keeping()
+    bench.feed(GET)
+    answer = bench.connection.answer
+    assert answer is not None
+    answer.begin(200, b"", b":")
+    answer.write(b"hello")
+    said = bench.connection.written
+    assert answer.said == said
+    answer.write(b":")
+    assert answer.said == said
+    assert bench.connection.written > said
+
+
 def test_what_a_refused_peer_still_sends_is_thrown_away_for_a_while() -> None:
     bench = Bench()
     bench.feed(b"no HTTP\r\n\r\n")
@@ -507,6 +544,14 @@ def test_a_peer_that_waits_for_permission_gets_it_unless_its_body_comes_already(
         assert [each.body for each in bench.requests] == [b"12345"]
 
 
+def test_permission_is_not_given_for_a_body_that_nobody_sends() -> None:
+    """RFC 9110 section 10.1.1."""
+    bench = Bench()
+    bench.feed(GET[:-2] + b"Expect: 100-continue\r\n\r\n")
+    assert len(bench.requests) == 1
+    assert b"100 Continue" not in bench.wire.sent
+
+
 def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() -> None:
     bench = keeping()
     idle = Bench()
@@ -523,6 +568,15 @@ def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() 
     wire = Wire()
     late.connection_made(wire)
     assert wire.closed
+
+
+def test_a_connection_that_is_usable_is_among_those_that_arrive_no_more() -> None:
+    bench = Bench()
+    late = Connection(bench.ledger, bench.turns)  # type: ignore[arg-type]
+    bench.ledger.arriving.add(late)
+    late.connection_made(Wire())
+    assert bench.ledger.arriving == set()
+    assert late in bench.ledger.connections
 
 
 def test_a_connection_to_an_engine_that_sees_off_ends_with_its_first_answer() -> None:
@@ -945,6 +999,7 @@ class Recorded(Event):
         return super().__getitem__(state)
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 RUBBISH = b"no HTTP\r\n\r\n"
 UNFINISHED = {"IDLE": b"", "HEAD": b"GET", "BODY": POST % 5}
 
@@ -980,6 +1035,15 @@ def hand_over(bench: Bench) -> None:
     bench.connection.hand_over(b"", Successor())
 
 
+def choose_http2(*pieces: bytes) -> None:
+    """Begin a connection with the preface of HTTP/2."""
+    bench = Bench()
+    bench.ledger.http2 = lambda ledger, loop: Successor()
+    bench.wire.set_protocol = lambda successor: None  # type: ignore[method-assign]
+    for piece in pieces:
+        bench.feed(piece)
+
+
 def end_behind_a_burst(rest: bytes) -> Bench:
     """Return a connection whose peer ended its side before the last of many requests was whole."""
     bench = Bench()
@@ -1007,6 +1071,8 @@ def drive_every_transition() -> None:
     in_state("BUSY").answers[0].reply(200, b"")
     answer_last(in_state("BUSY"))
     hand_over(in_state("BUSY"))
+    choose_http2(PREFACE)
+    choose_http2(PREFACE[:3], PREFACE[3:])
     in_state("LINGER").pass_time(10_000.0)
     end_behind_a_burst(b"GET")
     end_behind_a_burst(POST % 5)

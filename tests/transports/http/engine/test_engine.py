@@ -88,6 +88,15 @@ def test_a_request_knows_its_sender(run: Callable[..., None]) -> None:
     run(later, use)
 
 
+def test_who_arrives_while_an_engine_stops_is_let_go(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        assert not engine._ledger.draining
+        engine.stop()
+        assert engine._ledger.draining
+
+    run(hello, use)
+
+
 def test_a_drained_engine_answers_what_is_in_hand_and_closes_the_rest(run: Callable[..., None]) -> None:
     later = Later()
 

@@ -26,7 +26,7 @@ def test_requests_are_served_over_tls(runner: object, tmp_path: Path, caplog: py
         responder.reply(200, b"", b"hello")
 
     async def main() -> None:
-        settings = EngineSettings(port=0, certificate=certificate, private_key=key, head_timeout=2.0)
+        settings = EngineSettings(port=0, certificate=certificate, private_key=key, head_timeout=2.0, http2=False)
         engine = Engine(handle, settings)
         await engine.start()
         trusting = ssl.create_default_context(cafile=certificate)

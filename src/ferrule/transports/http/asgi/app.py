@@ -54,7 +54,9 @@ class AsgiApp:
     ) -> None:
         self._acceptor = acceptor
         self._grace = grace
-        self._settings = read(EndpointSettings, {"path": path, **options}, "asgi", beside=["websocket"])
+        # The application around it has its own health and metrics.
+        given = {"path": path, "health": False, "metrics": False, **options}
+        self._settings = read(EndpointSettings, given, "asgi", beside=["websocket"])
         self._new_websocket = under_asgi(websocket, self._settings.path)
         self._stay: LoopEndpoint | None = None
 

@@ -6,9 +6,23 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from ferrule.errors import SetupError
+from ferrule.telemetry.health import HealthMonitor
+from ferrule.telemetry.metrics import Metrics
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.routes.custom import CustomRoute
 from ferrule.wire.channel import Origin, Receiver
+
+
+class Monitor(Protocol):
+    """What a server lets be seen of itself."""
+
+    @property
+    def health(self) -> HealthMonitor:
+        """Whether it is alive, ready and healthy."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Its metrics, recorded from the first time they are asked for."""
 
 
 @runtime_checkable
@@ -28,6 +42,9 @@ class HttpAcceptor(Acceptor, Protocol):
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
 
+    def monitor(self) -> Monitor:
+        """Return what tells of the server's health and its metrics; made when it is first asked for."""
+
 
 def require_http(acceptor: Acceptor) -> HttpAcceptor:
     """Return an acceptor as one that can be served over HTTP; raises SetupError for one that cannot."""
@@ -35,6 +52,6 @@ def require_http(acceptor: Acceptor) -> HttpAcceptor:
         return acceptor
     kind = type(acceptor).__name__
     raise SetupError(
-        f"{kind} cannot be served over HTTP: it is no HttpAcceptor (sessionless_link, mirrored, custom_routes);"
-        " of a Server, give its host, or write `await app.serve(listener)`"
+        f"{kind} cannot be served over HTTP: it is no HttpAcceptor (sessionless_link, mirrored, "
+        "custom_routes, monitor); of a Server, give its host, or write `await app.serve(listener)`"
     )

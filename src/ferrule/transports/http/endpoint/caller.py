@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from msgspec import UNSET
@@ -31,6 +31,9 @@ from ferrule.transports.verification import Verification
 from ferrule.wire.channel import Origin
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
+
+if TYPE_CHECKING:
+    from ferrule.telemetry.observer import Observers
 
 logger = logging.getLogger("ferrule.http")
 
@@ -107,8 +110,9 @@ class Callers:
         transport: str = CARRIER,
         *,
         clock: Callable[[], float] = time.time,
+        observer: Observers | None = None,
     ) -> None:
-        self._verification = Verification(verifier, clock)
+        self._verification = Verification(verifier, clock, transport=transport, observer=observer)
         self.open_to_all = self._verification.open_to_all
         """Whether nobody need be asked."""
         self._guard = guard

@@ -107,7 +107,7 @@ class Exchange(ChannelDefaults):
             if status == 503:
                 self._head += RETRY_AFTER
             return status
-        status, lines = own_head(error.status, error.headers)
+        status, lines = own_head(error.status or self.status_of(failure), error.headers)
         self._head += lines
         return status
 
@@ -138,6 +138,7 @@ class Exchange(ChannelDefaults):
         responder = self._responder
         responder.write(b"data: %b\n\n" % body)
         if responder.backlog > self._settings.max_stream_backlog + len(body):
+            self._keepalive.cuts += 1
             responder.abort()
             self.lost()
 

@@ -26,7 +26,7 @@ LONGEST_REMEMBERED = 256
 """Bytes of a header's value whose judgement is kept; a longer one is judged each time."""
 LONGEST_ACCEPT = 512
 """Characters of an Accept header that are looked at."""
-EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After"
+EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy"
 PREFLIGHT_HEADERS = (
     "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
 )
@@ -67,7 +67,7 @@ class Guard:
         self._hosts: frozenset[str] | None = None
         if settings.allowed_hosts is not None:
             self._hosts = frozenset(map(str.lower, settings.allowed_hosts))
-        elif _is_loopback(bound_to):
+        elif is_loopback(bound_to):
             self._hosts = LOOPBACK_NAMES | {bound_to}
         self._knows_hosts = self._hosts is not None and ANYONE not in self._hosts
         self._verdicts: dict[tuple[bytes, bytes | None, bool], Verdict] = {}
@@ -137,7 +137,8 @@ class Guard:
         )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address, or `localhost`, is one of this machine that no other can reach."""
     try:
         return address == "localhost" or ip_address(address).is_loopback
     except ValueError:

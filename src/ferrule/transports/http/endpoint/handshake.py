@@ -74,7 +74,13 @@ class HandshakeEndpoint:
     ) -> None:
         """Take one message of a session that was found."""
         exchange = SessionExchange(session, session.standing, responder, head)
-        if session.link.frame_received(request.body, exchange, origin):
+        try:
+            expects_answer = session.link.frame_received(request.body, exchange, origin)
+        except Exception:
+            # It may have stopped halfway, so the session ends: its next request is told 404, and no other notices.
+            self.sessions.end(session)
+            raise
+        if expects_answer:
             if exchange.open:
                 exchange.wait()
         elif exchange.end():

@@ -46,6 +46,8 @@ class Keepalive:
         self._turn = 0
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, as credentials count."""
+        self.cuts = 0
+        """How many streams were cut because their readers lagged too far behind."""
 
     @property
     def open(self) -> int:

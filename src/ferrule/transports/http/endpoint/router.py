@@ -20,6 +20,7 @@ from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
 from ferrule.transports.http.endpoint.head_cache import UNREADABLE, HeadCache, ToolCalls, remember, unmistakable
 from ferrule.transports.http.endpoint.keepalive import Keepalive
+from ferrule.transports.http.endpoint.probes import HealthProbes, MetricsProbe
 from ferrule.transports.http.endpoint.sessions import Sessions
 from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 from ferrule.transports.http.endpoint.streams import Streaming
@@ -28,7 +29,7 @@ from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.http.old_sse.endpoint import SseEndpoint
 from ferrule.transports.http.old_sse.polling import Polling
 from ferrule.transports.http.routes.custom import RoutesEndpoint
-from ferrule.transports.http.settings import HEALTH_PATHS, EndpointSettings
+from ferrule.transports.http.settings import HEALTH_PATHS, METRICS_PATH, EndpointSettings
 
 Route = Callable[[HttpRequest, Responder], None]
 
@@ -54,7 +55,10 @@ class HttpEndpoint:
         self.guard = Guard(settings, bound_to)
         self.clock = clock
         """Seconds since 1970, as credentials count."""
-        self.callers = Callers(acceptor.verifier, self.guard, clock=clock)
+        if settings.metrics:
+            # Recorded from here on, so that whoever reports to observers below has one.
+            _ = acceptor.monitor().metrics
+        self.callers = Callers(acceptor.verifier, self.guard, clock=clock, observer=acceptor.observer)
         self.self_verifying: set[str] = set()
         """Paths that settle by themselves who calls, or do not care."""
         self._keepalive = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
@@ -71,9 +75,22 @@ class HttpEndpoint:
         self._allow = header_lines({"Allow": self._methods})
         self._modern = frozenset(map(str.encode, acceptor.eras.stateless.versions))
         self.routes: dict[str, Route] = {settings.path: self._mcp}
+        self._unwatch: list[Callable[[], None]] = []
+        """What ends the metrics of this endpoint."""
+        self._add_probes(settings)
+
+    def _add_probes(self, settings: EndpointSettings) -> None:
         if settings.health:
-            self.routes |= dict(zip(HEALTH_PATHS, (self._live, self._ready), strict=True))
+            health = self._acceptor.monitor().health
+            self.routes |= HealthProbes(health, self.guard, lambda: self.draining).routes
             self.self_verifying |= set(HEALTH_PATHS)
+        if settings.metrics:
+            metrics = self._acceptor.monitor().metrics
+            self.routes |= MetricsProbe(metrics, self.guard).routes
+            self._unwatch = [
+                metrics.watch("ferrule_streams", source=lambda: self._keepalive.open),
+                metrics.watch("ferrule_stream_cuts_total", source=lambda: self._keepalive.cuts),
+            ]
 
     # -- life
 
@@ -101,12 +118,12 @@ class HttpEndpoint:
                 self.routes |= Polling(pair).routes()
 
     def _check_custom(self) -> None:
-        taken = []
         for route in self._acceptor.custom_routes:
-            if route.path in self.routes:
-                taken.append(route.path)
-        if taken:
-            raise SetupError(f"custom_route: the path {taken[0]} is served by the server itself; choose another")
+            if route.path in (*HEALTH_PATHS, METRICS_PATH):
+                # Whoever writes a page of their own for it wants that one.
+                self.routes.pop(route.path, None)
+            elif route.path in self.routes:
+                raise SetupError(f"custom_route: the path {route.path} is served by the server itself; choose another")
 
     async def drain(self, grace: float) -> None:
         """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
@@ -119,6 +136,8 @@ class HttpEndpoint:
     async def close(self) -> None:
         """Release everything."""
         self._keepalive.stop()
+        while self._unwatch:
+            self._unwatch.pop()()
         if self._entered:
             self._entered = False
             if self._pair is not None:
@@ -228,17 +247,6 @@ class HttpEndpoint:
             refuse(responder, 503, STOPPING, head + RETRY_AFTER)
         else:
             self.handshake.initialize(request, responder, head)
-
-    # -- health
-
-    def _live(self, request: HttpRequest, responder: Responder) -> None:
-        responder.reply(200, TEXT_HEAD, b"alive\n")
-
-    def _ready(self, request: HttpRequest, responder: Responder) -> None:
-        if self.draining:
-            responder.reply(503, TEXT_HEAD + RETRY_AFTER, b"stopping\n")
-        else:
-            responder.reply(200, TEXT_HEAD, b"ready\n")
 
 
 def _peek(body: bytes) -> mirror.Peek | None:

@@ -274,7 +274,7 @@ class SessionExchange(ChannelDefaults):
             status = 400 if unreadable else 200
             if kind is Failure and isinstance(message.error, HttpError):  # type: ignore[union-attr]
                 error: HttpError = message.error  # type: ignore[union-attr]
-                status, lines = own_head(error.status, error.headers)
+                status, lines = own_head(error.status or status, error.headers)
                 self._head += lines
             self._answer(status, encode_within(message, settings.max_body_size))
         elif settings.response == "json":

@@ -17,6 +17,7 @@ from ferrule.budgets.weight import weight
 from ferrule.transports.http.endpoint.caller import EVERYONE, NO_HEADERS
 from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import Origin, Receiver
 
 ID_BYTES = 24
@@ -123,7 +124,7 @@ class Sessions:
                 self._idlest.pop(session.owner, None)
             if session.unused:
                 self._take_up(session)
-        session.link.channel_lost(session.standing, None)
+        tell_lost(session.link, session.standing, None)
         session.end(deleted=deleted)
         self._shared.undelivered.forget(session.standing)
 

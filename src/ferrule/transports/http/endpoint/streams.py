@@ -121,6 +121,7 @@ class Stream:
         if responder is not None:
             responder.write(event)
             if responder.backlog > self._shared.settings.max_stream_backlog + len(body):
+                self._shared.keepalive.cuts += 1
                 responder.abort()
                 self.detach()
 

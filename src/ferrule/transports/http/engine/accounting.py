@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from email.utils import formatdate
 from http import HTTPStatus
@@ -56,11 +56,24 @@ class Managed(Protocol):
         """End at once; what was not taken is lost."""
 
 
+class Successor(Managed, Protocol):
+    """The protocol that takes a connection over: one of asyncio's that the engine looks after."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
+
+    def data_received(self, data: bytes) -> None: ...
+
+    def eof_received(self) -> bool: ...
+
+
 class Arriving(Hashable, Protocol):
     """A connection that is read from: its requests are on an account."""
 
     def shed(self) -> None:
         """Let go of what was read: there is no room for it."""
+
+
+NewConnection = Callable[["Accounting", asyncio.AbstractEventLoop], Successor]
 
 
 class Accounting:
@@ -74,6 +87,7 @@ class Accounting:
         "connections",
         "draining",
         "handle",
+        "http2",
         "idle_until",
         "leaving",
         "max_body_size",
@@ -102,6 +116,8 @@ class Accounting:
             self.handle = noting_size(handle)
         self.observed = connections_of(observer, "http")
         """What reports connections to observers; None where nobody wants to know."""
+        self.http2: NewConnection | None = None
+        """Makes what takes over a connection whose peer speaks HTTP/2; None where nobody here does."""
         self.arriving: set[Arriving] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Managed] = set()
@@ -146,6 +162,12 @@ class Accounting:
         """Count bytes a connection no longer holds."""
         self._reading.give(connection, less)
         self.requests.give(less)
+
+    def body_deadline(self, body_end: float, size: int) -> float:
+        """Return when more of a body must have come: after the pause it may make, in all what its bytes earned."""
+        settings = self.settings
+        earned = body_end - settings.max_body_time + size / settings.min_body_rate
+        return min(min(self.clock, earned) + settings.body_timeout, body_end)
 
     async def wait_empty(self, within: float) -> None:
         """Wait until no connection is left, for a while."""

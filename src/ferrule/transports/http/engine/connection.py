@@ -14,17 +14,18 @@ import math
 import socket as sockets
 import time
 from contextlib import suppress
-from typing import Protocol, cast
+from typing import cast
 
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, Managed
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, NewConnection, Successor
 from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
-from ferrule.transports.http.engine.head_parser import Head, Unacceptable
+from ferrule.transports.http.engine.head_parser import Head, Http2Preface, Unacceptable
 from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
 from ferrule.transports.http.heads import EMPTY_HEAD
 from ferrule.transports.http.message import HttpRequest
+from ferrule.transports.sockets.tls import chosen_protocol
 
 logger = logging.getLogger("ferrule.http")
 
@@ -59,7 +60,9 @@ ANSWERED = Event("ANSWERED", {BUSY: IDLE})
 LAST_SAID = Event("LAST_SAID", {NEW: LINGER, IDLE: LINGER, HEAD: LINGER, BODY: LINGER})
 """A refusal, or the last answer, is written, and the peer may be sending still."""
 HANDED_OVER = Event("HANDED_OVER", {BUSY: CLOSED})
-"""Another protocol has the transport from now on."""
+"""Another protocol has the transport from now on, instead of an answer."""
+HTTP2_CHOSEN = Event("HTTP2_CHOSEN", {NEW: CLOSED, HEAD: CLOSED})
+"""HTTP/2 has it from now on, before anything was said."""
 CLOSING = Event("CLOSING", {NEW: CLOSED, IDLE: CLOSED, HEAD: CLOSED, BODY: CLOSED, LINGER: CLOSED})
 """We close the transport. Never while an answer is owed."""
 LOST = Event(
@@ -67,8 +70,10 @@ LOST = Event(
 )
 """The transport is gone, by the peer's doing or ours."""
 
-EVENTS = (HEAD_BEGUN, BODY_BEGUN, REQUEST_READ, ANSWERED, LAST_SAID, HANDED_OVER, CLOSING, LOST)
+EVENTS = (HEAD_BEGUN, BODY_BEGUN, REQUEST_READ, ANSWERED, LAST_SAID, HANDED_OVER, HTTP2_CHOSEN, CLOSING, LOST)
 
+HTTP2 = "h2"
+"""Its name in the TLS handshake."""
 AT_REST, READING, SCHEDULED = range(3)
 """Whether the buffer is being read: not now, right now, again in the next turn of the loop."""
 
@@ -83,16 +88,6 @@ PIECE = 256 * 1024
 """A longer text is written in pieces of this size: a transport holds the whole of one until its last byte is taken."""
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
-
-
-class Successor(Managed, Protocol):
-    """The protocol that takes a connection over: one of asyncio's that the engine looks after."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None: ...
-
-    def data_received(self, data: bytes) -> None: ...
-
-    def eof_received(self) -> bool: ...
 
 
 class Connection(Incoming, asyncio.Protocol):
@@ -165,7 +160,10 @@ class Connection(Incoming, asyncio.Protocol):
         if self.ledger.observed is not None:
             self.ledger.observed.opened(self, self.address)
         self.last = self.ledger.leaving
-        if self.ledger.draining:
+        http2 = self.ledger.http2
+        if http2 is not None and chosen_protocol(transport) == HTTP2:
+            self._speak_http2(http2)
+        elif self.ledger.draining:
             self._close()
 
     def data_received(self, data: bytes) -> None:
@@ -311,6 +309,12 @@ class Connection(Incoming, asyncio.Protocol):
             else:
                 after = SCHEDULED
                 self._loop.call_soon(self._advance)
+        except Http2Preface as preface:
+            # Prior knowledge (RFC 9113 §3.3): only before anything else was said.
+            if self.ledger.http2 is not None and not self.written:
+                self._speak_http2(self.ledger.http2)
+            else:
+                self._refuse(preface)
         except Unacceptable as reason:
             self._refuse(reason)
         finally:
@@ -334,7 +338,8 @@ class Connection(Incoming, asyncio.Protocol):
                 self._await_body(found)
                 content = self._read_body()
         if content is None:
-            self._prolong()
+            body = cast("Body", self._body)
+            self._deadline = self.ledger.body_deadline(self._body_end, len(body.content))
             return False
         self._body = None
         self._head = NO_HEAD
@@ -355,13 +360,6 @@ class Connection(Incoming, asyncio.Protocol):
         self._expect_body(head)
         self._body_end = self.ledger.clock + self.ledger.settings.max_body_time
         self.state = BODY_BEGUN[self.state]
-
-    def _prolong(self) -> None:
-        """Extend the deadline of a body that moves: by the pause it may make, in all by what its bytes have earned."""
-        settings = self.ledger.settings
-        body = cast("Body", self._body)
-        earned = self._body_end - settings.max_body_time + len(body.content) / settings.min_body_rate
-        self._deadline = min(min(self.ledger.clock, earned) + settings.body_timeout, self._body_end)
 
     def _start(self, head: Head, body: bytes) -> None:
         """Hand a whole request on, with the answer it is owed."""
@@ -481,18 +479,34 @@ class Connection(Incoming, asyncio.Protocol):
         if self.answer is not None:
             self.answer.hand_over(self)
         self._read_on(on=True)
-        # Where the handover took a while, the peer may have said more, or even ended its side.
-        self._count(0)
         if self._half_closed is not None:
             self._half_closed.end()
-        rest = self._buffer[self._at :]
-        self._buffer = b""
         self.answer = None
         self.state = handed_over
         self.ledger.admit(successor)
         self.ledger.forget(self)
         if self.ledger.observed is not None:
             self.ledger.observed.opened(successor, self.address, "websocket")
+        self._leave_to(successor)
+
+    def _speak_http2(self, new: NewConnection) -> None:
+        """Leave the connection to HTTP/2: the peer chose it in the TLS handshake, or begins with its preface."""
+        successor = new(self.ledger, self._loop)
+        self.state = HTTP2_CHOSEN[self.state]
+        # The preface was read as a request line, and is read again.
+        self._at = 0
+        self.ledger.admit(successor)
+        if self.ledger.observed is not None:
+            self.ledger.observed.replaced(self, successor)
+        self.ledger.forget(self)
+        self._leave_to(successor)
+
+    def _leave_to(self, successor: Successor) -> None:
+        """Let another protocol have the transport, and what has come on it."""
+        # Where the handover took a while, the peer may have said more, or even ended its side.
+        self._count(0)
+        rest = self._buffer[self._at :]
+        self._buffer = b""
         unread.drained(self)
         self._transport.set_protocol(cast("asyncio.Protocol", successor))
         successor.connection_made(self._transport)

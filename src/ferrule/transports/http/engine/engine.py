@@ -1,18 +1,21 @@
-"""The HTTP/1.1 server: sockets, the sweep over deadlines, and an orderly end."""
+"""The HTTP server: sockets, the sweep over deadlines, and an orderly end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
-from ferrule.transports.http.engine.connection import Connection
+from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, NewConnection, Successor
+from ferrule.transports.http.engine.connection import HTTP2, Connection
 from ferrule.transports.http.message import Handle
-from ferrule.transports.http.settings import EngineSettings
+from ferrule.transports.http.settings import EngineSettings, Http2Settings
 from ferrule.transports.sockets.accept import Accepting, LingeringCloses
+from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import listen
 from ferrule.transports.sockets.tls import server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -29,7 +32,7 @@ LAST_GRACE = 1.0
 
 
 class Engine:
-    """Serves HTTP/1.1 requests by one function."""
+    """Serves HTTP requests by one function."""
 
     def __init__(
         self,
@@ -38,12 +41,20 @@ class Engine:
         *,
         max_body_size: int = MAX_MESSAGE_SIZE,
         observer: Observers | None = None,
+        failed: Callable[[OSError], None] | None = None,
     ) -> None:
         self._settings = settings or EngineSettings()
+        self._failed = failed
+        """Called when a listening socket is dead."""
         self._context = server_context(self._settings, "http")
-        if self._context:
-            self._context.set_alpn_protocols(["http/1.1"])
         self._ledger = Accounting(handle, self._settings, max_body_size, observer)
+        self._admission = Admission("HTTP", self._settings.max_connections)
+        self._ledger.http2 = _speaker(self._settings)
+        if self._context:
+            protocols = ["http/1.1"]
+            if self._ledger.http2 is not None:
+                protocols.insert(0, HTTP2)
+            self._context.set_alpn_protocols(protocols)
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport."""
@@ -59,9 +70,11 @@ class Engine:
         self._farewells = LingeringCloses(self._loop)
         sockets = await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
+        self._admission.name = f"HTTP at port {self.address[1]}"
+        warn_of_few_descriptors(self._settings.max_connections)
         self._sweep()
         for each in sockets:
-            accepting = Accepting(each, self._take, self._short)
+            accepting = Accepting(each, self._take, self._short, self._failed)
             accepting.start()
             self._accepting.append(accepting)
 
@@ -106,11 +119,13 @@ class Engine:
 
     def _take(self, accepted: socket.socket) -> None:
         ledger = self._ledger
-        if len(ledger.connections) + len(ledger.arriving) >= self._settings.max_connections:
+        inside = len(ledger.connections) + len(ledger.arriving)
+        if inside >= self._settings.max_connections:
             if ledger.observed is not None:
                 ledger.observed.refused("too_many_connections")
             self._farewells.turn_away(accepted, self._no_room())
             return
+        self._admission.note(inside + 1)
         connection = Connection(ledger, self._loop)
         ledger.arriving.add(connection)
         self._unattached.add(accepted)
@@ -156,6 +171,26 @@ class Engine:
             except Exception:
                 # All limits of time hang on this loop: no single connection may end it.
                 logger.exception("could not look after a connection")
+
+
+def _speaker(settings: EngineSettings) -> NewConnection | None:
+    """Return what makes connections that speak HTTP/2; None where it is off. Raises SetupError where it is missing."""
+    http2 = Http2Settings.of(settings.http2)
+    if http2 is None:
+        return None
+    try:
+        import h2  # noqa: F401
+    except ImportError:
+        if settings.http2 is None:
+            return None
+        raise SetupError("http2 needs the library h2: pip install 'ferrule[http2]', or leave the option out") from None
+
+    def new_connection(ledger: Accounting, loop: asyncio.AbstractEventLoop) -> Successor:
+        from ferrule.transports.http.engine.http2.connection import Http2Connection
+
+        return Http2Connection(ledger, http2, loop)
+
+    return new_connection
 
 
 def _sweep_period(settings: EngineSettings) -> float:

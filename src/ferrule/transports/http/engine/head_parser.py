@@ -18,19 +18,22 @@ METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OP
 """Methods that are handed on (RFC 9110 §9.3, RFC 5789); whether a path has them is not for the engine to say."""
 
 ALLOW = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
+BAD_TARGET = "the target has characters no target may have"
+OTHER_VERSION = "only HTTP/1.1 and HTTP/1.0 are spoken here"
 LONGEST_REQUEST_LINE = 8192
 """RFC 9112 §3 wants at least 8000."""
+HTTP2_LINE = b"PRI * HTTP/2.0"
 CHUNKED = -1
 """The length of a body that comes in chunks."""
 
 # token: RFC 9110 §5.6.2; request-target: RFC 9112 §3.2; HTTP-version: RFC 9112 §2.3; Host: RFC 9110 §7.2.
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_TARGET = re.compile(rb"[!\"$-~]+")
+TARGET = re.compile(rb"[!\"$-~]+")
 """Visible ASCII without the fragment's mark."""
 _VERSION = re.compile(rb"HTTP/[0-9]\.[0-9]")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]{0,5})?")
+HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]{0,5})?")
 _ABSOLUTE = re.compile(rb"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE)
-_ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization"})
+ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization"})
 """Fields that are no lists. Two of Host are refused by RFC 9112 §3.2, two lengths by §6.3."""
 _LONGEST_LENGTH = 19
 
@@ -42,6 +45,13 @@ class Unacceptable(Exception):
         super().__init__(text)
         self.status = status
         self.head = head
+
+
+class Http2Preface(Unacceptable):
+    """The first line of an HTTP/2 connection (RFC 9113 §3.4): refused like any other version where nobody speaks it."""
+
+    def __init__(self) -> None:
+        super().__init__(505, OTHER_VERSION)
 
 
 class Head(Struct, frozen=True, eq=False):
@@ -80,7 +90,7 @@ class _Lines:
         # llhttp leaves the blanks after a value, which are no part of it (RFC 9110 §5.5).
         value = value.rstrip(b" \t")
         if name in self.headers:
-            if name in _ONCE:
+            if name in ONCE:
                 raise Unacceptable(400, f"the header {name.decode()} came more than once")
             # RFC 9110 §5.3: several lines of one field are one list.
             value = self.headers[name] + b", " + value
@@ -96,7 +106,7 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     path, query = _read_target(target, _read_host(headers, old))
     options = headers.get(b"connection", b"").lower()
     length = _read_length(headers, old)
-    expects_continue = _read_expectation(headers, old)
+    expects_continue = read_expectation(headers, old)
     # A head that is answered before its body comes is not worth remembering.
     stem, tail = (b"", b"") if length <= 0 or expects_continue else _cut_at_length(raw, headers[b"content-length"])
     # RFC 9112 §9.3: HTTP/1.1 persists unless told to close, HTTP/1.0 closes unless told to keep.
@@ -169,21 +179,28 @@ def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
         raise Unacceptable(400, "the request line is not a method, a target and a version, with one space between")
     name, target, version = parts
     if version not in {b"HTTP/1.1", b"HTTP/1.0"}:
+        if line == HTTP2_LINE:
+            raise Http2Preface
         if _VERSION.fullmatch(version):
             # RFC 9110 §15.6.6.
-            raise Unacceptable(505, "only HTTP/1.1 and HTTP/1.0 are spoken here")
+            raise Unacceptable(505, OTHER_VERSION)
         raise Unacceptable(400, "the request line does not end with a version of HTTP")
+    if not TARGET.fullmatch(target):
+        raise Unacceptable(400, BAD_TARGET)
+    return read_method(name), target, version == b"HTTP/1.0"
+
+
+def read_method(name: bytes) -> str:
+    """Return a method that is handed on; raises Unacceptable for any other."""
+    method = METHODS.get(name)
+    if method is not None:
+        return method
     if name == b"CONNECT":
         raise Unacceptable(400, "this is not a proxy")
-    if not _TARGET.fullmatch(target):
-        raise Unacceptable(400, "the target has characters no target may have")
-    method = METHODS.get(name)
-    if method is None:
-        if _TOKEN.fullmatch(name):
-            # RFC 9110 §9.1: a method nobody here has implemented.
-            raise Unacceptable(501, "unknown method", ALLOW)
-        raise Unacceptable(400, "the method is not a token")
-    return method, target, version == b"HTTP/1.0"
+    if _TOKEN.fullmatch(name):
+        # RFC 9110 §9.1: a method nobody here has implemented.
+        raise Unacceptable(501, "unknown method", ALLOW)
+    raise Unacceptable(400, "the method is not a token")
 
 
 def check_beginning(part: bytes, max_head_size: int) -> None:
@@ -226,7 +243,7 @@ def _read_host(headers: dict[bytes, bytes], old: bool) -> bytes:
         if old:
             return b""
         raise Unacceptable(400, "the header Host is missing")
-    if not _HOST.fullmatch(host):
+    if not HOST.fullmatch(host):
         raise Unacceptable(400, "the header Host is not a host")
     return host
 
@@ -256,13 +273,17 @@ def _read_length(headers: dict[bytes, bytes], old: bool) -> int:
         return CHUNKED
     if length is None:
         return 0
-    # RFC 9112 §6.3 item 5.
+    return read_digits(length)
+
+
+def read_digits(length: bytes) -> int:
+    """Return the number a content-length is; one that is none is refused (RFC 9112 §6.3 item 5)."""
     if not length.isdigit() or len(length) > _LONGEST_LENGTH:
         raise Unacceptable(400, "content-length is not a number")
     return int(length)
 
 
-def _read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
+def read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
     """Whether the peer waits for 100; HTTP/1.0 cannot, and nothing else can be expected (RFC 9110 §10.1.1)."""
     expected = headers.get(b"expect")
     if expected is None or old:

@@ -198,7 +198,12 @@ class SseEndpoint:
             if session.stream.attached:
                 self._lost.pop(session, None)
             posted = PostChannel(session.standing, responder, head, limit)
-            session.link.frame_received(request.body, posted, origin_of(request, request.identity))
+            try:
+                session.link.frame_received(request.body, posted, origin_of(request, request.identity))
+            except Exception:
+                # It may have stopped halfway, so the session ends, and no other.
+                self._sessions.end(session)
+                raise
             posted.accept()
 
 

@@ -9,17 +9,18 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from ferrule.balancing.policy import Random, Target, policy_named
 from ferrule.errors import CarrierError, ConnectFailed, FerruleError, SetupError
 from ferrule.settings.option import NonNegativeInt, PositiveInt, PositiveSeconds, check
 from ferrule.supervision.scope import Scope
 
-logger = logging.getLogger("ferrule.transports")
+logger = logging.getLogger("ferrule.routing")
 
 T = TypeVar("T")
 
@@ -53,11 +54,12 @@ class PoolSettings(Struct, frozen=True, kw_only=True):
 class Member(Generic[T]):
     """One connection of a pool."""
 
-    __slots__ = ("connection", "load", "sick", "used", "used_at")
+    __slots__ = ("connection", "facts", "sick", "used_at")
 
-    def __init__(self, connection: T, now: float) -> None:
+    def __init__(self, name: str, connection: T, now: float) -> None:
         self.connection = connection
-        self.load = self.used = 0
+        self.facts = Target(name)
+        """What the policy compares: how many users it has."""
         self.used_at = now
         self.sick = False
 
@@ -82,17 +84,18 @@ class Pool(Generic[T]):
         healthy: Callable[[T], Awaitable[bool]],
         settings: PoolSettings | None = None,
         *,
-        chance: Callable[[], float] = random.random,
+        chance: Random = random.random,
     ) -> None:
         self._open = opened
         self._close = closed
         self._healthy = healthy
         self.settings = settings or PoolSettings()
         self._chance = chance
-        self._turns = itertools.count()
+        self._policy = policy_named(self.settings.strategy)
+        self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._members: list[Member[T]] = []
+        self._members: dict[str, Member[T]] = {}
         self._opening = self._opened = self._closed = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._ended = False
@@ -100,7 +103,9 @@ class Pool(Generic[T]):
     @property
     def state(self) -> PoolState:
         """How the pool is used now."""
-        in_use = sum(member.load for member in self._members)
+        in_use = 0
+        for member in self._members.values():
+            in_use += member.facts.in_flight
         return PoolState(len(self._members), in_use, len(self._waiters), self._opened, self._closed)
 
     async def start(self) -> None:
@@ -137,8 +142,8 @@ class Pool(Generic[T]):
         self._ended = True
         await self._scope.close()
         members = self._members
-        self._members = []
-        for member in members:
+        self._members = {}
+        for member in members.values():
             await self._end(member)
         self._wake()
 
@@ -154,24 +159,24 @@ class Pool(Generic[T]):
                     elif member is None:
                         await self._wait_for_change()
                     else:
-                        member.load += 1
-                        member.used += 1
+                        member.facts.started()
                         return member
         except TimeoutError:
             within = self.settings.checkout_timeout
             raise ConnectFailed(f"no connection of the pool became free within {within:g} s") from None
 
     def _pick(self) -> Member[T] | None:
-        free = []
-        for member in self._members:
-            if member.load < self.settings.max_load and not member.sick:
-                free.append(member)
-        if free:
-            return choose(self.settings.strategy, free, next(self._turns), self._chance)
-        return None
+        facts = []
+        for member in self._members.values():
+            member.facts.admitted = member.facts.in_flight < self.settings.max_load and not member.sick
+            facts.append(member.facts)
+        picked = self._policy.pick(facts, None, self._chance)
+        if picked is None:
+            return None
+        return self._members[picked.name]
 
     def _check_in(self, member: Member[T]) -> None:
-        member.load -= 1
+        member.facts.released()
         member.used_at = self._loop.time()
         self._wake()
 
@@ -187,11 +192,12 @@ class Pool(Generic[T]):
             self._opening -= 1
             self._wake()
         self._opened += 1
-        member = Member(connection, self._loop.time())
+        name = str(next(self._numbers))
+        member = Member(name, connection, self._loop.time())
         if self._ended:
             await self._end(member)
         else:
-            self._members.append(member)
+            self._members[name] = member
 
     async def _wait_for_change(self) -> None:
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -222,8 +228,8 @@ class Pool(Generic[T]):
     async def tend(self) -> None:
         """Close what is sick or not needed, and open what is missing; done by itself every `health_interval`."""
         checks = []
-        for member in self._members:
-            if not member.load:
+        for member in self._members.values():
+            if not member.facts.in_flight:
                 checks.append(self._check(member))
         await asyncio.gather(*checks)
         for member in self._dismiss():
@@ -238,13 +244,15 @@ class Pool(Generic[T]):
         over = len(self._members) - self.settings.max_size
         since = self._loop.time() - self.settings.idle_time
         leaving: list[Member[T]] = []
-        for member in self._members:
+        for member in self._members.values():
             unused = member.used_at <= since
-            if not member.load and (member.sick or over > 0 or (unused and spare > 0)):
+            if not member.facts.in_flight and (member.sick or over > 0 or (unused and spare > 0)):
                 leaving.append(member)
                 spare = spare - 1
                 over = over - 1
-        self._members = [member for member in self._members if member not in leaving]
+        for member in leaving:
+            del self._members[member.facts.name]
+            self._policy.forget(member.facts.name)
         return leaving
 
     async def _check(self, member: Member[T]) -> None:
@@ -262,12 +270,3 @@ class Pool(Generic[T]):
             await self._close(member.connection)
         except Exception:
             logger.exception("could not close a connection of a pool")
-
-
-def choose(strategy: Strategy, free: Sequence[Member[T]], turn: int, chance: Callable[[], float]) -> Member[T]:
-    """Choose whom to use of those that are free: each in turn, the least used, or any."""
-    if strategy == "round_robin":
-        return free[turn % len(free)]
-    if strategy == "least_loaded":
-        return min(free, key=lambda member: (member.load, member.used))
-    return free[min(int(chance() * len(free)), len(free) - 1)]

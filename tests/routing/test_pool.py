@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,9 +14,9 @@ from tcp_desk import Notes, Run, make_app, serving, until
 
 from ferrule import Client
 from ferrule.errors import CarrierError, ConnectFailed, SetupError
+from ferrule.routing.pool import Pool, PoolSettings
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.tcp.listener import Tcp
-from ferrule.transports.tcp.pool import Pool, PoolSettings
 from ferrule.transports.tcp.transport import TcpTransport
 
 
@@ -68,14 +69,15 @@ def test_tcpt_20_round_robin_lends_each_in_turn(run: Run) -> None:
 
 
 def test_tcpt_20_least_loaded_lends_the_one_with_the_fewest_users(run: Run) -> None:
-    """TCPT-20."""
+    """TCPT-20. Of several with equally few, any."""
+    settings: dict[str, Any] = {"strategy": "least_loaded", "chance": random.Random(7).random}
 
     async def test() -> None:
-        async with pooled(Tcp(port=0), min_size=3, max_size=3, max_load=10, strategy="least_loaded") as pool:
+        async with pooled(Tcp(port=0), min_size=3, max_size=3, max_load=10, **settings) as pool:
             async with AsyncExitStack() as held:
                 lent = Counter([await held.enter_async_context(pool.connection()) for _ in range(9)])
                 assert sorted(lent.values()) == [3, 3, 3]
-            assert sorted((await use(pool, 30)).values()) == [10, 10, 10]
+            assert min((await use(pool, 60)).values()) >= 10
 
     run(test())
 

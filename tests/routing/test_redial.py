@@ -14,10 +14,10 @@ import pytest
 from tcp_desk import Notes, Run, make_app, serving, until
 
 from ferrule.errors import CarrierError, ConnectFailed, NotConnected
+from ferrule.routing.redial import TCP_BACKOFF, Redialing, WayNotice
 from ferrule.supervision.backoff import Backoff
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.tcp.listener import Tcp
-from ferrule.transports.tcp.redial import TCP_BACKOFF, Redialing, WayNotice
 from ferrule.transports.tcp.transport import TcpTransport
 from ferrule.wire.messages import Notification, Request
 
@@ -205,6 +205,8 @@ def test_tcpt_23_a_way_can_be_closed_at_any_time(run: Run) -> None:
             await way.connect()
             await way.close()
             assert way.state == "closed"
+            with pytest.raises(NotConnected, match="closed"):
+                way.send(Notification("notifications/x"))
             await until(lambda: listener.occupancy.current == 0)
         assert asyncio.all_tasks() == before
 

@@ -20,7 +20,7 @@ from ferrule.transports.contract import Transport
 from ferrule.wire.channel import Channel, Origin, Receiver
 from ferrule.wire.messages import Id, Message
 
-logger = logging.getLogger("ferrule.transports")
+logger = logging.getLogger("ferrule.routing")
 
 TCP_BACKOFF = Backoff(1.0, 1.5, 60.0, jitter=0.1)
 
