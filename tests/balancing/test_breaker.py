@@ -535,3 +535,12 @@ def test_one_call_may_be_enough() -> None:
     assert breaker.allow(1.0)
     breaker.ok(1.0)
     assert breaker.state == "closed"
+
+
+def test_while_a_trial_runs_no_other_call_would_be_admitted() -> None:
+    breaker = opened(Breaker())
+    breaker.probed(1.0, ok=True)
+    assert breaker.would_allow(1.0)
+    assert breaker.allow(1.0)
+    assert not breaker.would_allow(1.0)
+    assert breaker.would_allow(1.0, limited=False)

@@ -428,3 +428,13 @@ def test_of_three_the_least_loaded_is_picked_and_of_four_the_less_loaded_of_two(
         found = LeastLoaded().pick(targets, None, iter([0.4, 0.6]).__next__)
         assert found is not None
         assert found.name == picked
+
+
+def test_the_score_of_one_that_was_removed_is_forgotten() -> None:
+    policy, targets = Adaptive(), group(1, 1)
+    targets[0].in_flight = 5
+    policy.refresh(targets)
+    assert policy.score("a") == pytest.approx(0.5)
+    policy.forget("a")
+    policy.forget("a")
+    assert policy.score("a") == 0.0
