@@ -222,7 +222,7 @@ def notifying(workers: int) -> Op:
     return lambda: subscriptions.updated(next_uri(), {})
 
 
-def checking() -> Op:
+def checking(_: int) -> Op:
     """Ask a closed breaker whether a call may be sent, and tell it that it went well."""
     from ferrule.balancing.breaker import Breaker
 
@@ -234,7 +234,7 @@ def checking() -> Op:
     return allow_and_settle
 
 
-def picking() -> Op:
+def picking(_: int) -> Op:
     """Pick the least loaded of three targets."""
     from ferrule.balancing.policy import Target, policy_named
 
