@@ -294,15 +294,18 @@ async def test_subscriptions_are_restored_only_by_plan_and_while_the_client_is_o
 @pytest.mark.virtual_time
 async def test_closing_ends_the_streams_before_it_waits_for_what_was_asked(era, listening):
     server = listening(era, **{"tools/call": None})
+    loop = asyncio.get_running_loop()
     client = client_of(server, era)
     await client.connect()
     async with client.subscribe("a://1") as changes:
         call = asyncio.create_task(client.call_tool("t"))
         await server.heard("tools/call")
+        began = loop.time()
         closing = asyncio.create_task(client.close(drain=5))
         assert [uri async for uri in changes] == []
-        assert not closing.done()
+        assert loop.time() == began
         await closing
+        assert loop.time() - began == pytest.approx(5)
     with pytest.raises(LinkLost, match="the client was closed before the answer came"):
         await call
 
@@ -346,6 +349,108 @@ async def test_a_subscription_can_be_left_while_a_new_link_is_being_opened(era, 
         server.die(ChildFailed("gone"))
         await asyncio.sleep(2)
         assert client.reconnecting
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("before", [0, 2], ids=["lost", "replaced"])
+async def test_nothing_is_tried_on_a_link_that_was_lost_meanwhile(before, listening):
+    server = listening("handshake")
+    async with client_of(server, "handshake") as client:
+        keeper = client._keeper
+        tried = []
+
+        async def deed():
+            tried.append(keeper.talk())
+
+        trying = asyncio.create_task(keeper._in_the_end(keeper.talk(), deed, before))
+        await asyncio.sleep(0.5)
+        server.die(ChildFailed("gone"))
+        assert await trying is False
+        assert tried == []
+        assert client.reconnecting is (before == 0)
+        await restored(client)
+
+
+# A session that ends while its link lives, as over HTTP
+
+
+@pytest.mark.virtual_time
+async def test_a_session_that_is_lost_with_its_link_is_restored_on_the_new_one(listening, monkeypatch):
+    server = listening("handshake")
+    async with client_of(server, "handshake") as client:
+        keeper = client._keeper
+        conversation = keeper.talk()
+        restored_on = []
+
+        async def renew():
+            server.die(ChildFailed("gone"))
+
+        async def restore(*, resubscribe):
+            restored_on.append(keeper.talk())
+
+        monkeypatch.setattr(conversation, "renew", renew)
+        monkeypatch.setattr(keeper.knowledge, "restore", restore)
+        await keeper._renew(conversation)
+        assert restored_on == []
+        await restored(client)
+        assert restored_on == [keeper.talk()]
+        assert keeper.talk() is not conversation
+
+
+async def test_a_new_session_is_told_nothing_where_nobody_comes_back(listening, monkeypatch):
+    async with client_of(listening("handshake"), "handshake", False) as client:
+        keeper = client._keeper
+        conversation = keeper.talk()
+        called = []
+
+        async def renew():
+            called.append("renew")
+
+        async def restore(*, resubscribe):
+            called.append("restore")
+
+        monkeypatch.setattr(conversation, "renew", renew)
+        monkeypatch.setattr(keeper.knowledge, "restore", restore)
+        await keeper._renew(conversation)
+        assert called == ["renew"]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("plan", "lost", "again"),
+    [(STEADY, False, True), (CLEAN, False, False), (STEADY, True, False)],
+    ids=["resubscribes", "does not", "link lost"],
+)
+async def test_a_session_that_could_not_be_told_all_is_told_again_while_its_link_lives(
+    plan, lost, again, listening, monkeypatch, caplog
+):
+    server = listening("handshake")
+    async with client_of(server, "handshake", plan) as client:
+        keeper = client._keeper
+        conversation = keeper.talk()
+        notices, listened = [], []
+        client.on_connection(notices.append)
+
+        async def renew():
+            """The new session is there at once."""
+
+        async def restore(*, resubscribe):
+            if lost:
+                server.die(ChildFailed("gone"))
+            raise LinkLost("no answer")
+
+        async def listen_again(renewed):
+            listened.append(renewed)
+
+        monkeypatch.setattr(conversation, "renew", renew)
+        monkeypatch.setattr(keeper.knowledge, "restore", restore)
+        monkeypatch.setattr(keeper, "_listen_again", listen_again)
+        await keeper._renew(conversation)
+        assert listened == ([conversation] if again else [])
+        assert "what the session knew could not be restored: no answer" in caplog.text
+        assert [str(notice.reason) for notice in notices if notice.what == "restored"] == [
+            "the server ended the session"
+        ]
 
 
 @pytest.mark.virtual_time
