@@ -153,9 +153,10 @@ async def test_a_server_that_takes_no_subscriptions_any_more_ends_them(listening
 
 
 @pytest.mark.virtual_time
-async def test_giving_up_ends_the_streams(era, listening):
+@pytest.mark.parametrize("resubscribe", [False, True])
+async def test_giving_up_ends_the_streams(era, resubscribe, listening):
     server = listening(era)
-    plan = Reconnect(jitter=0, max_attempts=1)
+    plan = Reconnect(jitter=0, max_attempts=1, resubscribe=resubscribe)
     async with client_of(server, era, plan) as client, client.subscribe("a://1") as changes:
         opening = "initialize" if era == "handshake" else "server/discover"
         server.answers[opening] = lambda request: server.die(ChildFailed("gone again"))
