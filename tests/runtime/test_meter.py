@@ -11,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from ferrule import Client, Context, Observer, PeerError, Server, ToolError
+from ferrule.errors import LinkLost
 from ferrule.protocol.foreign import Foreign
 from ferrule.runtime.meter import LinkMeter
 from ferrule.runtime.watch import LinkWatch
@@ -246,6 +247,21 @@ def test_the_result_of_another_server_is_read(era: str) -> None:
             with pytest.raises(ToolError):
                 await client.call_tool("add", {"a": 1, "b": 2})
         assert counts(app)["tools/call", "add", "tool_error"] == 1
+
+    asyncio.run(scene())
+
+
+def test_a_request_of_ours_that_could_not_be_sent_is_counted() -> None:
+    async def scene() -> None:
+        app = new_app()
+        meter = app.link(Origin("test")).watch
+        assert isinstance(meter, LinkMeter)
+        awaited: Any = SimpleNamespace(id=1, method="ping", waiter=asyncio.get_running_loop().create_future())
+        params = {"a": 1}
+        assert meter.sent(awaited, params) is params
+        meter.not_sent(awaited, LinkLost("gone"))
+        asked = app.metrics.histogram("mcp_client_operation_duration_seconds").children
+        assert [(labels[0], labels[2], child.count) for labels, child in asked.items()] == [("ping", "lost", 1)]
 
     asyncio.run(scene())
 

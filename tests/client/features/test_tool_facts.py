@@ -31,8 +31,11 @@ def test_the_oldest_tools_are_forgotten_first() -> None:
 def test_schemas_are_bounded_in_bytes() -> None:
     facts = ToolFacts(max_bytes=1000)
     for number in range(5):
-        facts.note(tool(f"t{number}", output_schema={"type": "object", "title": "x" * 400}), checks=True)
+        schema = {"type": "object", "title": "x" * 400}
+        hints = ToolAnnotations(read_only_hint=True)
+        facts.note(tool(f"t{number}", output_schema=schema, annotations=hints), checks=True)
     assert list(facts.output_checks) == ["t3", "t4"]
+    assert list(facts.handling) == ["t3", "t4"]
 
 
 def test_schemas_of_just_the_bound_are_kept_and_one_byte_more_is_not() -> None:

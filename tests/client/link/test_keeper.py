@@ -274,6 +274,19 @@ async def test_a_link_that_is_lost_as_soon_as_it_is_restored_is_given_up_and_let
 
 
 @pytest.mark.virtual_time
+async def test_whoever_watches_over_a_conversation_is_told_of_each_one(era, raw, monkeypatch):
+    server = raw(era)
+    client = client_of(server, era)
+    opened = []
+    monkeypatch.setattr(client._keeper.knowledge, "opened", opened.append)
+    async with client:
+        first = client._keeper.talk()
+        server.die(ChildFailed("gone"))
+        await restored(client)
+        assert opened == [first, client._keeper.talk()]
+
+
+@pytest.mark.virtual_time
 async def test_a_server_without_a_common_version_is_not_asked_for_ever(raw):
     """C-09: failures of versions are final."""
     server = raw()

@@ -429,13 +429,14 @@ async def test_a_session_that_could_not_be_told_all_is_told_again_while_its_link
     async with client_of(server, "handshake", plan) as client:
         keeper = client._keeper
         conversation = keeper.talk()
-        notices, listened = [], []
+        notices, listened, forgotten = [], [], []
         client.on_connection(notices.append)
 
         async def renew():
             """The new session is there at once."""
 
         async def restore(*, resubscribe):
+            assert forgotten == [conversation]
             if lost:
                 server.die(ChildFailed("gone"))
             raise LinkLost("no answer")
@@ -445,6 +446,7 @@ async def test_a_session_that_could_not_be_told_all_is_told_again_while_its_link
 
         monkeypatch.setattr(conversation, "renew", renew)
         monkeypatch.setattr(keeper.knowledge, "restore", restore)
+        monkeypatch.setattr(keeper.knowledge, "forget", lambda: forgotten.append(keeper.talk()))
         monkeypatch.setattr(keeper, "_listen_again", listen_again)
         await keeper._renew(conversation)
         assert listened == ([conversation] if again else [])

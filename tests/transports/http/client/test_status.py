@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from ferrule import Client
 from ferrule.errors import HttpFailed, LinkLost, OutcomeUnknown, PeerError
 from ferrule.supervision.backoff import Backoff
 from ferrule.transports.http.client.post import Post
-from ferrule.transports.http.client.status import judge, retry_after
+from ferrule.transports.http.client.status import hand_on, judge, retry_after
+from ferrule.wire.messages import ErrorObject
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -36,6 +38,15 @@ def test_a_message_that_needs_no_answer_is_over_when_it_is_taken() -> None:
     post = SimpleNamespace(status=202, unanswered=[], over=lambda: ended.append("over"), fail=ended.append)
     judge(cast("Post", post))
     assert ended == ["over"]
+
+
+def test_an_error_of_the_server_is_handed_to_each_who_waits_once_the_message_is_over() -> None:
+    steps: list[Any] = []
+    channel = SimpleNamespace(deliver=lambda frame: steps.append(json.loads(frame)))
+    post = SimpleNamespace(unanswered=[1, "b"], channel=channel, over=lambda: steps.append(list(post.unanswered)))
+    hand_on(cast("Post", post), ErrorObject(-32000, "Busy"))
+    error = {"code": -32000, "message": "Busy"}
+    assert steps == [[], *({"jsonrpc": "2.0", "id": identity, "error": error} for identity in (1, "b"))]
 
 
 # -- how long
