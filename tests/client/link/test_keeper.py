@@ -264,12 +264,14 @@ async def test_a_link_that_is_lost_as_soon_as_it_is_restored_is_given_up_and_let
 
     async with client_of(server, era, Reconnect(jitter=0, max_attempts=1)) as client:
         monkeypatch.setattr(client._keeper.knowledge, "restore", lose_it)
+        phases = []
+        client.on_phase_change(lambda _, new: phases.append(new))
         notices = told(client)
         server.die(ChildFailed("gone"))
         await restored(client)
         assert [notice.what for notice in notices] == ["lost", "retrying", "gave_up"]
         assert str(notices[-1].reason) == "the new link was lost at once: gone again"
-        assert client.phase is CLOSED
+        assert client.phase is phases[-1] is CLOSED
         assert server.users == 0
 
 
