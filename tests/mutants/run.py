@@ -199,8 +199,10 @@ class Map:
         made = self.file.with_suffix(".made")
         worker.does({"to": str(made), "sources": list(names), "files": files})
         if not made.exists():
-            raise SystemExit(f"the tests of {area.name} ended without a map: run {' '.join(area.tests)} by hand")
+            raise RuntimeError(f"the tests of {area.name} ended without a map: run {' '.join(area.tests)} by hand")
         stored = json.loads(made.read_text(encoding="utf-8"))
+        if not stored["seconds"]:
+            raise RuntimeError(f"no test of {area.name} ran and passed: run {' '.join(area.tests)} by hand")
         stored["lines"] = {names[copy]: lines for copy, lines in stored["lines"].items()}
         self.file.write_text(json.dumps(stored), encoding="utf-8")
         made.unlink()
@@ -243,7 +245,11 @@ def judge(chosen: list[Planted], outcome: Outcome) -> None:
     workers = [Worker(number, folder) for number in range(WORKERS)]
     try:
         maps: dict[str, Map] = {}
-        in_turn(workers, [area for area in AREAS if any(one.area is area for one in chosen)], maps_into(maps))
+        areas = [area for area in AREAS if any(one.area is area for one in chosen)]
+        in_turn(workers, areas, maps_into(maps))
+        missing = [area.name for area in areas if area.name not in maps]
+        if missing:
+            raise SystemExit(f"nothing was judged: there is no map of {', '.join(missing)}")
         in_turn(workers, chosen, judges_into(outcome, maps))
     finally:
         for worker in workers:

@@ -28,6 +28,17 @@ def test_the_oldest_tools_are_forgotten() -> None:
     assert [each is not None and bool(each.mirrored) for each in found] == [False, False, True, True, True]
 
 
+def test_a_tool_that_is_listed_again_without_hints_is_like_any_other() -> None:
+    known = ToolFacts(max_tools=2)
+    safe = {"inputSchema": {}, "annotations": {"readOnlyHint": True}}
+    known.learn(page({"name": "a", **safe}, {"name": "b", **safe}))
+    assert list(known.handling) == ["a", "b"]
+    known.learn(page({"name": "a", **safe}, {"name": "c", **safe}))
+    assert list(known.handling) == ["a", "c"]
+    known.learn(page({"name": "a", "inputSchema": {}}))
+    assert list(known.handling) == ["c"]
+
+
 def test_each_tool_that_cannot_be_called_is_named_for_who_looks_closer(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "ferrule.client")
     assert ToolFacts().learn(page(*({"name": f"t{n}", "inputSchema": BAD} for n in range(2)))) == [0, 1]

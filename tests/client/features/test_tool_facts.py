@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from ferrule import Client
@@ -31,6 +33,44 @@ def test_schemas_are_bounded_in_bytes() -> None:
     for number in range(5):
         facts.note(tool(f"t{number}", output_schema={"type": "object", "title": "x" * 400}), checks=True)
     assert list(facts.output_checks) == ["t3", "t4"]
+
+
+def test_schemas_of_just_the_bound_are_kept_and_one_byte_more_is_not() -> None:
+    schema = {"type": "object", "title": "x" * 100}
+    size = len("t0") + len(msgspec.json.encode(schema))
+    facts = ToolFacts(max_bytes=2 * size)
+    for name in ("t0", "t1"):
+        facts.note(tool(name, output_schema=schema), checks=True)
+    assert list(facts.output_checks) == ["t0", "t1"]
+    facts.note(tool("t1", output_schema={**schema, "title": "x" * 101}), checks=True)
+    assert list(facts.output_checks) == ["t1"]
+    facts.clear()
+    assert len(facts) == 0
+    for name in ("t2", "t3"):
+        facts.note(tool(name, output_schema=schema), checks=True)
+    assert list(facts.output_checks) == ["t2", "t3"]
+    facts.note(tool("t"), checks=True)
+    assert list(facts.output_checks) == ["t3"]
+
+
+def test_nothing_is_known_of_tools_that_were_forgotten() -> None:
+    facts = ToolFacts()
+    hints = ToolAnnotations(idempotent_hint=True)
+    schema = {"type": "object"}
+    facts.note(tool("t", annotations=hints, output_schema=schema, execution={"taskSupport": "required"}), checks=True)
+    facts.changed()
+    assert (len(facts), list(facts.handling), facts.only_as_task, facts.output_checks) == (1, ["t"], set(), {})
+    facts.note(tool("t", annotations=hints, output_schema=schema, execution={"taskSupport": "optional"}), checks=False)
+    assert (facts.only_as_task, facts.output_checks) == (set(), {})
+    facts.clear()
+    assert (len(facts), facts.handling) == (0, {})
+
+
+def test_a_tool_that_is_listed_again_is_not_the_oldest_any_more() -> None:
+    facts = ToolFacts(max_tools=2)
+    for name in ("a", "b", "a", "c"):
+        facts.note(tool(name, annotations=ToolAnnotations(read_only_hint=True)), checks=True)
+    assert list(facts.handling) == ["a", "c"]
 
 
 def test_the_last_tool_is_kept_however_long_its_schema_is() -> None:
@@ -99,6 +139,22 @@ async def test_a_large_schema_is_compiled_in_a_thread_and_used(era, raw):
         await client.list_tools()
         with pytest.raises(InvalidAnswer, match="does not fit its output schema"):
             await client.call_tool("t")
+
+
+@pytest.mark.parametrize(("length", "threads"), [(10, 0), (5000, 1)])
+async def test_only_a_large_schema_is_worth_a_thread(length, threads, monkeypatch):
+    begun = []
+
+    async def to_thread(work, *arguments):
+        begun.append(work)
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", to_thread)
+    facts = ToolFacts()
+    facts.note(tool("t", output_schema={"type": "object", "title": "x" * length}), checks=True)
+    for _ in range(2):
+        await facts.check("t", CallToolResult(content=[], structured_content={}))
+    assert len(begun) == threads
 
 
 async def test_a_schema_that_cannot_be_used_is_said_once_and_not_checked(era, raw, caplog):

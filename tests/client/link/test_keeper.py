@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from types import SimpleNamespace
 
 import pytest
 
 from ferrule import Client, HttpFailed, Reconnect
+from ferrule.client.link.keeper import _left
 from ferrule.client.link.link import GRACE
 from ferrule.client.link.reconnect import Reconnection, is_final
 from ferrule.errors import (
@@ -111,7 +113,7 @@ async def test_the_link_has_the_states_of_a_supervised_child(era, raw):
     server = raw(era)
     way = Way(server)
     client = client_of(way, era)
-    assert client.link_state.state == "waiting"
+    assert (client.link_state.state, client.link_state.restarts, client.link_state.error) == ("waiting", 0, "")
     await client.connect()
     assert (client.link_state.state, client.link_state.restarts, client.link_state.error) == ("running", 0, "")
     states = []
@@ -251,6 +253,24 @@ async def test_a_link_that_is_lost_while_it_is_restored_is_one_more_attempt(era,
         await restored(client)
         assert [notice.attempt for notice in notices if notice.what == "retrying"] == [1, 2]
         assert client.phase is INITIALIZED
+
+
+@pytest.mark.virtual_time
+async def test_a_link_that_is_lost_as_soon_as_it_is_restored_is_given_up_and_let_go(era, raw, monkeypatch):
+    server = raw(era)
+
+    async def lose_it(*, resubscribe):
+        server.die(ChildFailed("gone again"))
+
+    async with client_of(server, era, Reconnect(jitter=0, max_attempts=1)) as client:
+        monkeypatch.setattr(client._keeper.knowledge, "restore", lose_it)
+        notices = told(client)
+        server.die(ChildFailed("gone"))
+        await restored(client)
+        assert [notice.what for notice in notices] == ["lost", "retrying", "gave_up"]
+        assert str(notices[-1].reason) == "the new link was lost at once: gone again"
+        assert client.phase is CLOSED
+        assert server.users == 0
 
 
 @pytest.mark.virtual_time
@@ -461,12 +481,14 @@ async def test_a_client_that_is_opened_again_begins_with_the_shortest_delay():
 
     keeper = Reconnection(nothing, nothing)
     keeper.on_notice(lambda notice: delays.append(notice.delay) if notice.what == "retrying" else None)
-    for losses in (3, 1):
-        keeper.begin(STEADY)
+    for losses, failed in ((3, True), (1, False)):
+        keeper.begin(Reconnect(jitter=0, longest_delay=4))
+        assert (keeper.failed, keeper.restarts) == (False, 0)
         for _ in range(losses):
             keeper.lost(LinkLost("gone", sent=False))
             while keeper.active:
                 await asyncio.sleep(0.1)
+        assert (keeper.failed, keeper.restarts) == (failed, losses)
         await keeper.stop()
     assert delays == [1, 2, 4, 1]
 
@@ -548,6 +570,11 @@ async def test_only_a_server_that_was_started_here_may_end_in_peace_after_a_loss
     keeper.conversation = SimpleNamespace(starts_server=starts_server, release=release)
     await keeper._release()
     assert waited == [grace]
+
+
+@pytest.mark.parametrize(("deadline", "left"), [(7.0, 2.0), (5.0, 0.0), (4.0, 0.0), (math.inf, None)])
+def test_no_time_is_left_after_a_deadline(deadline, left):
+    assert _left(deadline, 5.0) == left
 
 
 async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch):

@@ -20,6 +20,19 @@ def test_chance_takes_up_to_half_of_a_wait():
     assert len({Reconnect().delay(3) for _ in range(20)}) > 1
 
 
+def test_which_wait_is_the_longest_is_told_by_the_plan_alone():
+    plan = Reconnect(first_delay=2, longest_delay=16)
+    assert [plan.is_longest(number) for number in range(1, 6)] == [False, False, False, True, True]
+
+
+@pytest.mark.parametrize(("longest", "reached"), [(2.0**64, True), (2.0**64 * 1.5, False)])
+def test_waits_grow_no_more_after_the_64th_doubling(longest, reached):
+    plan = Reconnect(longest_delay=longest)
+    assert not plan.is_longest(64)
+    assert plan.is_longest(65) is reached
+    assert plan.is_longest(10**6) is reached
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
 from ferrule import Client, Reconnect
-from ferrule.errors import ChildFailed
+from ferrule.errors import ChildFailed, LinkLost
 from ferrule.protocol.session import Phase
 
 STEADY = Reconnect(jitter=0, resubscribe=True)
@@ -264,16 +265,62 @@ async def test_a_subscription_the_server_ends_again_and_again_is_asked_for_later
 
 
 @pytest.mark.virtual_time
-async def test_a_subscription_the_server_refuses_then_ends(listening, refused):
+@pytest.mark.parametrize(("lasted", "wait"), [(29.5, 2), (30, 1)])
+async def test_a_subscription_that_lasted_for_just_the_longest_delay_is_asked_for_soon(listening, lasted, wait):
+    server = listening("stateless")
+    loop = asyncio.get_running_loop()
+    async with client_of(server, "stateless") as client, client.subscribe("a://1") as changes:
+        client._keeper._listened_at = loop.time() - lasted
+        began = loop.time()
+        server.answer(server.sent(LISTEN)[-1], {"resultType": "complete"})
+        assert await anext(changes) == "a://1"
+        assert loop.time() - began == pytest.approx(wait)
+
+
+@pytest.mark.virtual_time
+async def test_subscriptions_are_restored_only_by_plan_and_while_the_client_is_open(listening):
+    clean = client_of(listening("stateless"), "stateless", CLEAN)
+    assert not clean._keeper.rescues()
+    async with clean:
+        assert not clean._keeper.rescues()
+    steady = client_of(listening("stateless"), "stateless")
+    async with steady:
+        assert steady._keeper.rescues()
+        steady._keeper.talk().closing = True
+        assert not steady._keeper.rescues()
+    assert not steady._keeper.rescues()
+
+
+@pytest.mark.virtual_time
+async def test_closing_ends_the_streams_before_it_waits_for_what_was_asked(era, listening):
+    server = listening(era, **{"tools/call": None})
+    client = client_of(server, era)
+    await client.connect()
+    async with client.subscribe("a://1") as changes:
+        call = asyncio.create_task(client.call_tool("t"))
+        await server.heard("tools/call")
+        closing = asyncio.create_task(client.close(drain=5))
+        assert [uri async for uri in changes] == []
+        assert not closing.done()
+        await closing
+    with pytest.raises(LinkLost, match="the client was closed before the answer came"):
+        await call
+
+
+@pytest.mark.virtual_time
+async def test_a_subscription_the_server_refuses_then_ends(listening, refused, caplog):
     server = listening("stateless")
     async with client_of(server, "stateless") as client, client.subscribe("a://1") as changes:
         server.answers[LISTEN] = refused(-32603)
         server.answer(server.sent(LISTEN)[0], {"resultType": "complete"})
         assert [uri async for uri in changes] == []
+        assert "the server does not take the subscriptions it had: no" in caplog.text
+        assert len(server.sent(LISTEN)) == 2
 
 
 @pytest.mark.virtual_time
-async def test_a_subscription_that_is_never_acknowledged_again_is_given_up(listening):
+async def test_a_subscription_that_is_never_acknowledged_again_is_given_up(listening, caplog):
+    caplog.set_level(logging.INFO, "ferrule.client")
     server = listening("stateless")
     plan = Reconnect(jitter=0, max_attempts=3, resubscribe=True)
     async with client_of(server, "stateless", plan) as client, client.subscribe("a://1") as changes:
@@ -281,6 +328,7 @@ async def test_a_subscription_that_is_never_acknowledged_again_is_given_up(liste
         server.answer(server.sent(LISTEN)[0], {"resultType": "complete"})
         assert [uri async for uri in changes] == []
         assert len(server.sent(LISTEN)) == 4
+        assert "attempt 3 to hear of changes again failed" in caplog.text
 
 
 async def test_a_subscription_ends_where_nobody_comes_back(era, listening):
