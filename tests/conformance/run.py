@@ -1,6 +1,6 @@
 """Run every scenario of the official conformance suites against the fixture server and the client driver.
 
-Usage: python tests/conformance/run.py [--side server|client] [--only REGEX] [--wire REVISION] [--http2]
+Usage: python tests/conformance/run.py [--side server|client] [--only REGEX] [--wire REVISION] [--http2] [--watched]
 
 Prints a line for each scenario and wire, and last `N passed, M failed`. What need not pass yet stands in expected.toml
 with its reason and is counted as neither. Exit status: 0 when nothing failed, 1 when something did, 2 when nothing ran.
@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--only", type=re.compile, metavar="REGEX", help="run the scenarios whose name has a match")
     parser.add_argument("--wire", choices=suites.WIRES, help="run what this revision has, on its wire")
     parser.add_argument("--http2", action="store_true", help="reach the fixture server through a proxy, over HTTP/2")
+    parser.add_argument("--watched", action="store_true", help="let the fixture server record all it can")
     options = parser.parse_args()
     root = suites.cache_folder()
     try:
@@ -58,7 +59,7 @@ def main() -> int:
         if not plan:
             continue
         try:
-            tally += run_side(side, plan, results / side, http2=options.http2)
+            tally += run_side(side, plan, results / side, http2=options.http2, watched=options.watched)
         except NotServed as reason:
             print(reason, file=sys.stderr)
             return 2
@@ -81,12 +82,14 @@ def planned(suite: Suite, side: str, only: re.Pattern[str] | None, wire: str | N
     return ((suite, run) for run in sorted(runs, key=lambda run: order[run.wire]))
 
 
-def run_side(side: str, plan: list[tuple[Suite, Run]], results: Path, *, http2: bool) -> Counter[Outcome]:
+def run_side(
+    side: str, plan: list[tuple[Suite, Run]], results: Path, *, http2: bool, watched: bool
+) -> Counter[Outcome]:
     """Run one scenario after the other: side by side they would disturb each other's clocks and lists."""
     expectations = read_expectations((HERE / "expected.toml").read_text(encoding="utf-8"))
     results.mkdir(parents=True)
     tally: Counter[Outcome] = Counter()
-    with serving(results / "server.log", http2=http2) if side == "server" else driving() as target:
+    with serving(results / "server.log", http2=http2, watched=watched) if side == "server" else driving() as target:
         for suite, run in plan:
             report = suite.run(run, target, results / run.suite / run.wire / run.scenario)
             verdict = judge(run, report, expectations)
@@ -109,9 +112,10 @@ def driving() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def serving(log: Path, *, http2: bool) -> Iterator[str]:
+def serving(log: Path, *, http2: bool, watched: bool) -> Iterator[str]:
     """Serve the fixture on a free port while it is used; gives the URL of it, or of the proxy before it."""
-    with running("server.py", log) as port:
+    words = ("--watched", str(log.parent / "receipts")) if watched else ()
+    with running("server.py", log, *words) as port:
         if http2:
             with running("http2_proxy.py", log.with_name("proxy.log"), "--to", str(port)) as before:
                 yield f"http://localhost:{before}/mcp"

@@ -15,10 +15,42 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ferrule import Context, Refusal, Server, ToolError
+from ferrule import Context, Refusal, Server, ToolError, Tracing
 from ferrule.schema.content import AudioContent, ContentBlock, EmbeddedResource, ImageContent, ResourceContents
 
-app = Server("ferrule-conformance", version="1.0.0", instructions="Does what the conformance suite asks for.")
+
+def options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--watched", metavar="FOLDER", help="record spans, metrics, and receipts in a folder")
+    return parser.parse_args()
+
+
+def recording(folder: str) -> dict[str, Any]:
+    """Return the options of a server that records all it can, with the real OpenTelemetry SDK."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
+    return {
+        "tracing": Tracing(ratio=1.0, provider=provider),
+        "receipts": folder,
+        "metrics": True,
+        "rate": {"server": "100000/s"},
+        "log_format": "json",
+    }
+
+
+chosen = options() if __name__ == "__main__" else argparse.Namespace(watched=None)
+app = Server(
+    "ferrule-conformance",
+    version="1.0.0",
+    instructions="Does what the conformance suite asks for.",
+    **(recording(chosen.watched) if chosen.watched else {}),
+)
 
 PAUSE = 0.05
 PIXEL = base64.b64decode(
@@ -478,7 +510,5 @@ app.skills(Path(__file__).parent / "skills")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=8000)
     # A short wait before a client comes back for its stream, so that the scenario on polling is quick.
-    app.run("http", host="127.0.0.1", port=parser.parse_args().port, path="/mcp", retry=0.1)
+    app.run("http", host="127.0.0.1", port=chosen.port, path="/mcp", retry=0.1)

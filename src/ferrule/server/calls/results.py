@@ -31,6 +31,7 @@ Wrap = Callable[[Any], CallToolResult]
 _text: Callable[[str], TextContent] = functools.partial(quickly, TextContent)
 _result: Callable[..., CallToolResult] = functools.partial(quickly, CallToolResult)
 _resource: Callable[..., ResourceContents] = functools.partial(quickly, ResourceContents)
+_read: Callable[..., ReadResourceResult] = functools.partial(quickly, ReadResourceResult)
 
 BIG = 2**62
 LONG = 64 * 1024
@@ -255,6 +256,9 @@ def wrapper_for(
 
 def contents_of(value: object, uri: str, mime_type: str | None) -> ReadResourceResult:
     """Make the result of reading a resource."""
+    if type(value) is str:
+        text = _resource(uri=uri, mime_type=mime_type or "text/plain", text=value)
+        return _read(contents=[text])
     if isinstance(value, ReadResourceResult):
         return copy.copy(value)
     if isinstance(value, list | tuple) and _holds_contents(value):

@@ -7,6 +7,7 @@ import copy
 import re
 import types
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 import msgspec
@@ -200,7 +201,8 @@ class FunctionResource(ResourceEntry):
         context = None
         if self.context is not None and call is not None:
             context = self.context(call, self.services)
-        uri = self.own_uri(uri)
+        if self.mount_path:
+            uri = self.own_uri(uri)
         values = {**variables, "uri": uri} if self.takes_uri else variables
         if self._joined:
             joined = {}
@@ -219,7 +221,9 @@ class FunctionResource(ResourceEntry):
             for part in parts:
                 meta = {**self.contents_meta, **(part.meta or {})}
                 result.contents.append(structs.replace(part, meta=meta))
-        return self.placed(result)
+        if self.mount_path:
+            return self.placed(result)
+        return result
 
     def choices(self) -> Mapping[str, list[str]]:
         """Return the values each variable may have, where its type lists them."""
@@ -377,34 +381,33 @@ class Resources:
         if uri.startswith(KEPT):
             return await self._read_kept(uri, call)
         entry, variables = found or self.find(uri)
-
-        async def fresh() -> ReadResourceResult:
-            if entry.handler is not None:
-                return await entry.handler(call)  # type: ignore[no-any-return]  # a resource's handler gives its result
-            return await self._fresh(uri, entry, variables, call)
-
         if entry.ttl is None:
-            return await fresh()
-        return await self._kept(uri, entry.ttl, fresh)
+            return await self._answer(uri, entry, variables, call)
+        return await self._kept(uri, entry.ttl, partial(self._answer, uri, entry, variables, call))
 
     async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
         """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
         if uri.startswith(KEPT):
             return await self._read_kept(uri, call())
         entry, variables = self.find(uri)
-
-        async def fresh() -> ReadResourceResult:
-            return await self._fresh(uri, entry, variables, call() if entry.needs_call else None)
-
+        its_call = call() if entry.needs_call else None
         if entry.ttl is None:
-            return await fresh()
-        return await self._kept(uri, entry.ttl, fresh)
+            return await self._fresh(uri, entry, variables, its_call)
+        return await self._kept(uri, entry.ttl, partial(self._fresh, uri, entry, variables, its_call))
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
         kept = self._services.kept_results.find(self._services.links.owner(call), uri)
         result: ReadResourceResult = await self._services.threads.run(lambda: read_kept(uri, kept))
         return result
+
+    async def _answer(
+        self, uri: str, entry: ResourceEntry, variables: Mapping[str, Any], call: Call
+    ) -> ReadResourceResult:
+        """Read for a call, through the middleware of the server the resource comes from."""
+        if entry.handler is not None:
+            return await entry.handler(call)  # type: ignore[no-any-return]  # a resource's handler gives its result
+        return await self._fresh(uri, entry, variables, call)
 
     async def _fresh(
         self, uri: str, entry: ResourceEntry, variables: Mapping[str, Any], call: Call | None
