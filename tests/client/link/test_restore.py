@@ -372,6 +372,15 @@ async def test_nothing_is_tried_on_a_link_that_was_lost_meanwhile(before, listen
         await restored(client)
 
 
+@pytest.mark.virtual_time
+async def test_the_first_attempt_on_a_living_link_comes_after_the_first_delay(listening):
+    loop = asyncio.get_running_loop()
+    async with client_of(listening("handshake"), "handshake") as client:
+        began = loop.time()
+        assert await client._keeper._in_the_end(client._keeper.talk(), lambda: asyncio.sleep(0))
+        assert loop.time() - began == pytest.approx(1)
+
+
 # A session that ends while its link lives, as over HTTP
 
 
