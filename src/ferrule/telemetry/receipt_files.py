@@ -242,10 +242,12 @@ class ReceiptFiles:
                 self._end_file()
         except OSError as error:
             self._undo(state, size)
-            self._failed += len(batch)
-            if not self.failure:
-                logger.error("receipts cannot be written: %s", error)
+            is_new = not self.failure
+            # Before they are counted: whoever sees that receipts were lost sees why, and takes no call that needs one.
             self.failure = str(error)
+            self._failed += len(batch)
+            if is_new:
+                logger.error("receipts cannot be written: %s", error)
             return
         self.written += len(batch)
         self._dropped_told = dropped
