@@ -1,1 +1,1 @@
-"""What outlives a request: the contracts of stores, and stores in memory."""
+"""What outlives a request: the contracts of stores, stores in memory and in one file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -170,13 +171,27 @@ LEAST_LOOKED_AT = 1024
 """How many values there are before those that expired are looked for."""
 
 
-class MemoryStore:
-    """Values by key, in this process."""
+NO_ROOM = "Busy: this server keeps as many values as it can, and none of them has expired"
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+
+class MemoryStore:
+    """Values by key, in this process; over a bound, a new one is refused."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        max_values: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+    ) -> None:
         self._clock = clock
+        self._max_values = max_values
+        self._max_bytes = max_bytes
+        self.size = 0
+        """Bytes of all values together."""
         self._values: dict[str, tuple[bytes, float | None]] = {}
         self._look_at = LEAST_LOOKED_AT
+        self._look_after = -math.inf
 
     def __len__(self) -> int:
         return len(self._values)
@@ -185,20 +200,31 @@ class MemoryStore:
         """Return a value; None when there is none or it expired."""
         value, expires = self._values.get(key, (None, None))
         if expires is not None and expires <= self._clock():
-            del self._values[key]
+            self._forget(key)
             return None
         return value
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Keep a value, for `ttl` seconds where it is given."""
+        """Keep a value, for `ttl` seconds where it is given; raises Busy when there is no room for it."""
         if len(self._values) >= self._look_at:
             self._forget_expired()
+        if not self._has_room(key, value):
+            # While it is full, all of it is looked at once a second at most.
+            if self._clock() >= self._look_after:
+                self._forget_expired()
+            if not self._has_room(key, value):
+                raise Busy(NO_ROOM)
+        self._forget(key)
+        self.size += len(value)
         self._values[key] = (value, None if ttl is None else self._clock() + ttl)
 
     def _forget_expired(self) -> None:
         """Forget what nobody asked for in time; looking at all is worth it when they have doubled."""
         now = self._clock()
-        self._values = {k: v for k, v in self._values.items() if v[1] is None or v[1] > now}
+        self._look_after = now + 1.0
+        for key, (_, expires) in list(self._values.items()):
+            if expires is not None and expires <= now:
+                self._forget(key)
         self._look_at = max(LEAST_LOOKED_AT, 2 * len(self._values))
 
     async def add(self, key: str, value: bytes, ttl: float | None = None) -> bool:
@@ -208,9 +234,32 @@ class MemoryStore:
         await self.put(key, value, ttl)
         return True
 
+    async def replace(self, key: str, old: bytes, new: bytes, ttl: float | None = None) -> bool:
+        """Keep a value in the place of the one that is expected. Return whether that was there."""
+        if await self.get(key) != old:
+            return False
+        await self.put(key, new, ttl)
+        return True
+
+    async def take(self, key: str) -> bytes | None:
+        """Return a value and forget it."""
+        value = await self.get(key)
+        self._forget(key)
+        return value
+
     async def delete(self, key: str) -> None:
         """Forget a value; harmless when there is none."""
-        self._values.pop(key, None)
+        self._forget(key)
+
+    def _has_room(self, key: str, value: bytes) -> bool:
+        old, _ = self._values.get(key, (None, None))
+        if old is None:
+            return len(self._values) < self._max_values and self.size + len(value) <= self._max_bytes
+        return self.size - len(old) + len(value) <= self._max_bytes
+
+    def _forget(self, key: str) -> None:
+        value, _ = self._values.pop(key, (b"", None))
+        self.size -= len(value)
 
 
 class LogBounds(Struct, frozen=True):
@@ -228,11 +277,14 @@ class LogBounds(Struct, frozen=True):
 
 
 class _Kept(Struct, eq=False, gc=False):
+    owner: str
     first: int
     """The number of the oldest event that is kept."""
     events: deque[bytes]
     size: int
     touched: float
+    began: int
+    """The number of the first event that came."""
 
 
 class MemoryEventLog:
@@ -242,13 +294,17 @@ class MemoryEventLog:
     longest, and of a single stream its oldest event. So nobody can push out what is kept for others.
     """
 
-    def __init__(self, bounds: LogBounds | None = None) -> None:
+    def __init__(self, bounds: LogBounds | None = None, *, dropped: Callable[[str], None] | None = None) -> None:
         self._bounds = bounds or LogBounds()
+        self._dropped = dropped
+        """Called with a stream that was forgotten for want of room."""
         self._streams: dict[str, _Kept] = {}
         """The one that spoke last stands last."""
         self._owned: dict[str, dict[str, _Kept]] = {}
         """The streams of each owner, in the same order."""
         self._shares: Shares[str] = Shares()
+        self._ample = min(self._bounds.owner, self._bounds.total)
+        """While all events together are no more than this, neither an owner nor all of them hold too much."""
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -261,39 +317,60 @@ class MemoryEventLog:
     def append(self, stream: str, number: int, event: bytes, now: float) -> None:
         """Keep one event; what is over a bound is forgotten, the oldest first."""
         bounds = self._bounds
-        owner = owner_of(stream)
-        kept = self._streams.pop(stream, None)
-        owned = self._owned.setdefault(owner, {})
+        shares = self._shares
+        size = len(event)
+        kept = self._streams.get(stream)
+        if kept is not None and number != kept.first + len(kept.events):
+            # Another process has written to this stream meanwhile: what is here has a gap.
+            self.forget(stream)
+            kept = None
         if kept is None:
-            kept = _Kept(number, deque((event,)), len(event), now)
+            owner = owner_of(stream)
+            kept = _Kept(owner, number, deque((event,)), size, now, number)
+            owned = self._owned.setdefault(owner, {})
         else:
+            owner = kept.owner
+            owned = self._owned[owner]
+            del self._streams[stream]
             del owned[stream]
             kept.events.append(event)
-            kept.size += len(event)
+            kept.size += size
             kept.touched = now
-        self._streams[stream] = owned[stream] = kept
-        self._shares.take(owner, len(event))
+        self._streams[stream] = kept
+        owned[stream] = kept
+        shares.take(owner, size)
         while len(kept.events) > bounds.events or (kept.size > bounds.bytes and len(kept.events) > 1):
-            self._drop_oldest(owner, kept)
-        while self._shares.held(owner) > bounds.owner and (len(owned) > 1 or len(kept.events) > 1):
+            self._drop_oldest(kept)
+        if shares.total > self._ample:
+            self._make_room(kept)
+
+    def _make_room(self, kept: _Kept) -> None:
+        """Forget what is over the bounds on an owner and on all streams; of the stream written last, not its end."""
+        bounds = self._bounds
+        shares = self._shares
+        owner = kept.owner
+        owned = self._owned[owner]
+        while shares.held(owner) > bounds.owner and (len(owned) > 1 or len(kept.events) > 1):
             self._shrink(owner)
-        while self._shares.total > bounds.total and (len(self._streams) > 1 or len(kept.events) > 1):
-            self._shrink(self._shares.largest() or owner)
+        while shares.total > bounds.total and (len(self._streams) > 1 or len(kept.events) > 1):
+            self._shrink(shares.largest() or owner)
 
     def _shrink(self, owner: str) -> None:
         """Forget the stream of an owner that was silent longest; of its only stream, the oldest event."""
         owned = self._owned[owner]
         stream = next(iter(owned))
         if len(owned) == 1 and len(owned[stream].events) > 1:
-            self._drop_oldest(owner, owned[stream])
-        else:
-            self.forget(stream)
+            self._drop_oldest(owned[stream])
+            return
+        self.forget(stream)
+        if self._dropped is not None:
+            self._dropped(stream)
 
-    def _drop_oldest(self, owner: str, kept: _Kept) -> None:
+    def _drop_oldest(self, kept: _Kept) -> None:
         size = len(kept.events.popleft())
         kept.first += 1
         kept.size -= size
-        self._shares.give(owner, size)
+        self._shares.give(kept.owner, size)
 
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Return the events after a number, in order; None when some of them are forgotten."""
@@ -301,6 +378,15 @@ class MemoryEventLog:
         if kept is None or number + 1 < kept.first or number >= kept.first + len(kept.events):
             return None
         return list(kept.events)[number + 1 - kept.first :]
+
+    def forgotten(self, stream: str) -> int | None:
+        """Return the number below which events of a stream were forgotten, 0 if none were; None for no stream."""
+        kept = self._streams.get(stream)
+        if kept is None:
+            return None
+        if kept.first == kept.began:
+            return 0
+        return kept.first
 
     def shorten(self, stream: str, unacknowledged: int, spare: int) -> None:
         """Keep the last `unacknowledged` bytes of a stream, and at most `spare` bytes of what is older."""
@@ -316,7 +402,7 @@ class MemoryEventLog:
             size += len(event)
             wanted += 1
         while len(kept.events) > wanted:
-            self._drop_oldest(owner_of(stream), kept)
+            self._drop_oldest(kept)
         if not wanted:
             self.forget(stream)
 
@@ -325,12 +411,11 @@ class MemoryEventLog:
         kept = self._streams.pop(stream, None)
         if kept is None:
             return
-        owner = owner_of(stream)
-        owned = self._owned[owner]
+        owned = self._owned[kept.owner]
         del owned[stream]
         if not owned:
-            del self._owned[owner]
-        self._shares.give(owner, kept.size)
+            del self._owned[kept.owner]
+        self._shares.give(kept.owner, kept.size)
 
     def sweep(self, now: float) -> None:
         """Forget what is too old: streams that were silent for longer than the age."""

@@ -1,0 +1,1 @@
+"""Stores in Redis or Valkey: what many nodes share."""
