@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -11,6 +12,12 @@ from ferrule.errors import SetupError
 
 CERTIFICATE = "certificate"
 """The issuer of principals that a TLS client certificate names."""
+
+OFFLINE = "offline_access"
+"""Asks for a refresh token; it is no right of its own, and a resource never asks for it (MCP AUTH-10)."""
+
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""RFC 6749 §3.3."""
 
 
 class Principal(Struct, frozen=True, kw_only=True, eq=True):
@@ -30,6 +37,10 @@ class Principal(Struct, frozen=True, kw_only=True, eq=True):
     """When the proof ends, in seconds since 1970; None where it does not."""
     claims: Mapping[str, Any] = {}
     """Whatever else is known of it."""
+    method: str = ""
+    """How it was proved: `jwt`, `introspection`, `static` or `certificate`; empty where nobody says."""
+    confirmation: Mapping[str, Any] = {}
+    """What its proof is bound to (the `cnf` of a token, RFC 7800): each request must prove that anew."""
 
     def __post_init__(self) -> None:
         if not self.issuer:
@@ -49,6 +60,9 @@ class Principal(Struct, frozen=True, kw_only=True, eq=True):
         if self.issuer == CERTIFICATE and self.subject:
             return _escaped(self.subject)
         if self.subject:
+            key = f"{self.issuer}#{self.subject}"
+            if "%" not in key and key.count("#") == 1:
+                return key
             return f"{_escaped(self.issuer)}#{_escaped(self.subject)}"
         return f"{_escaped(self.issuer)}##{_escaped(self.client)}"
 
@@ -69,6 +83,20 @@ class Principal(Struct, frozen=True, kw_only=True, eq=True):
     def __repr__(self) -> str:
         # Claims may hold what nobody should read in a log.
         return f"Principal({self.key!r})"
+
+
+def require_scopes(given: Collection[str], where: str) -> tuple[str, ...]:
+    """Return scopes of an option, each once and in their order; raises SetupError for what is none."""
+    if isinstance(given, str):
+        raise SetupError(f"{where} must be a list of scopes, not the str {given!r}")
+    for scope in given:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise SetupError(f"{where}: {scope!r} is no scope: a word without blanks, quotes and backslashes")
+        if "*" in scope:
+            raise SetupError(f"{where}: {scope!r} is a wildcard: name what is needed, and nothing else")
+        if scope == OFFLINE:
+            raise SetupError(f"{where}: {OFFLINE} is for clients to ask for, a server must not list it")
+    return tuple(dict.fromkeys(given))
 
 
 def _escaped(part: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -55,6 +55,10 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     """The HTTP method; empty where there is none."""
     url: str = ""
     """The URL with its query, as the client wrote it and as far as we know it; empty where there is none."""
+    root: str = ""
+    """The path below which an ASGI application has mounted us; empty where it has not."""
+    endpoint: str = ""
+    """The path of the endpoint it is for, below `root`, where there are several; empty for the main one."""
     headers: Mapping[str, str] = NOTHING
     """By any spelling of a name; the values of one that came several times are joined with `, `."""
     address: str = ""
@@ -71,6 +75,11 @@ class Verifier(ABC):
     """For how many seconds a verdict also holds for the next requests of the same connection with the same head; never
     beyond `Principal.expires`. 0 asks again for each. A connection that carries messages (WebSocket, TCP) is asked
     for once, and ends when its principal expires."""
+    recheck: float = 0.0
+    """After how many seconds the caller behind an open connection is verified anew, and an open stream ends so that its
+    reader comes back; 0 where a verdict holds until the principal expires."""
+    takes_token: bool = False
+    """Whether a connection without headers (TCP, Unix) begins with a message that shows a token."""
     timeout: float = 10.0
     """How many seconds an awaited verdict may take; then the request is refused with 503."""
 
@@ -80,6 +89,16 @@ class Verifier(ABC):
 
         A refusal may be raised as well. Its `status` and `headers` are the HTTP answer's.
         """
+
+    async def start(self) -> None:  # noqa: B027 - most need nothing
+        """Get ready: called before a server lets anybody reach it."""
+
+    async def close(self) -> None:  # noqa: B027 - the same
+        """Release what `start` took; harmless when called again."""
+
+    def demand(self, scopes: Sequence[str], headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the HTTP headers that tell a caller, known by the headers of its request, which scopes it needs."""
+        return {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{" ".join(scopes)}"'}
 
 
 class AllowAll(Verifier):

@@ -9,9 +9,10 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from ferrule.errors import Internal, Refusal, Unauthorized
+from ferrule.errors import Internal, Refusal, SetupError, Unauthorized
 from ferrule.identity.principal import Principal
 from ferrule.identity.verifier import AllowAll, Anonymous, RequestFacts, Verdict, Verifier
 
@@ -24,6 +25,8 @@ logger = logging.getLogger("ferrule.auth")
 EXPIRED = "Unauthorized: the credentials have expired"
 TOO_SLOW = "Unavailable: who is calling could not be verified in time"
 RETRY_AFTER = {"Retry-After": "1"}
+RECHECK_PAUSE = 5.0
+"""Seconds until a caller is verified once more where that failed."""
 
 
 class Verification:
@@ -52,9 +55,12 @@ class Verification:
             return self._reported(refusal)
         except Exception as error:
             return self._reported(_failed(error))
-        if inspect.isawaitable(answer):
+        if not isinstance(answer, Principal) and inspect.isawaitable(answer):
             return answer
-        return self._reported(self._checked(answer))
+        checked = self._checked(answer)
+        if self._observer is None:
+            return checked
+        return self._reported(checked)
 
     async def wait(self, pending: Awaitable[Verdict]) -> Verdict:
         """Return a verdict that takes a while, within the verifier's time."""
@@ -102,23 +108,90 @@ class Verification:
             self._observer.caller_verified(self._transport, said)
         return verdict
 
+    def watch(self, identity: Principal | None, facts: RequestFacts, end: Callable[[], None]) -> CallerWatch | None:
+        """End a connection with the right of its caller to it; None where that does not end."""
+        if identity is None or (identity.expires is None and not self.verifier.recheck):
+            return None
+        return CallerWatch(self, identity, facts, end)
+
     def kept_until(self, verdict: Principal | Anonymous) -> float:
         """Return until when a verdict also holds for further requests with the same head, by `clock`."""
         keep = self.verifier.keep
-        if keep == math.inf:
-            until = math.inf
-        else:
-            until = self.clock() + keep
-        if isinstance(verdict, Principal) and verdict.expires is not None:
-            return min(until, verdict.expires)
+        if isinstance(verdict, Principal) and verdict.confirmation:
+            # A proof of possession is for one request (RFC 9449 §4.3).
+            return 0.0
+        until = self.clock() + keep
+        if isinstance(verdict, Principal) and verdict.expires is not None and verdict.expires < until:
+            return verdict.expires
         return until
 
 
-def call_at_expiry(identity: Principal | None, end: Callable[[], None]) -> asyncio.TimerHandle | None:
-    """Call a function when a principal expires; return the timer, None where it does not expire."""
-    if identity is None or identity.expires is None:
-        return None
-    return asyncio.get_running_loop().call_later(max(0.0, identity.expires - time.time()), end)
+def require_verified(verifier: Verifier, host: str, what: str, *, client_ca: object, allow_remote: bool) -> None:
+    """Refuse to listen where others can reach us and nothing proves who they are (SUP-06)."""
+    if is_loopback(host) or client_ca is not None or allow_remote or type(verifier) is not AllowAll:
+        return
+    raise SetupError(
+        f"{what}: on {host!r} anyone who can reach this machine could call every tool; "
+        "listen on 127.0.0.1, give the server auth=…, ask for certificates with client_ca=…, or say allow_remote=True"
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a host."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+class CallerWatch:
+    """Looks after the caller behind an open connection: it ends with its principal, or when a new verdict says no."""
+
+    def __init__(
+        self, verification: Verification, identity: Principal, facts: RequestFacts, end: Callable[[], None]
+    ) -> None:
+        self._verification = verification
+        self._identity = identity
+        self._facts = facts
+        self._end = end
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._failed = False
+        """Whether the last verdict could not be had."""
+        self._wait(verification.verifier.recheck or math.inf)
+
+    def cancel(self) -> None:
+        """Look no more: the connection has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._asking is not None:
+            self._asking.cancel()
+
+    def _wait(self, delay: float) -> None:
+        if self._identity.expires is not None:
+            delay = min(delay, self._identity.expires - self._verification.clock())
+        if delay < math.inf:
+            self._timer = self._loop.call_later(max(0.0, delay), self._look)
+
+    def _look(self) -> None:
+        if self._identity.expired(self._verification.clock()) or not self._verification.verifier.recheck:
+            self._end()
+        else:
+            self._asking = self._loop.create_task(self._ask(), name="verify a caller anew")
+
+    async def _ask(self) -> None:
+        verdict = await self._verification.verdict(self._facts)
+        if isinstance(verdict, Principal) and verdict.binding == self._identity.binding:
+            self._identity = verdict
+            self._failed = False
+            self._wait(self._verification.verifier.recheck)
+        elif isinstance(verdict, Refusal) and (verdict.status or 0) >= 500 and not self._failed:
+            # Whoever could tell is asked once more before everybody is sent away.
+            self._failed = True
+            self._wait(RECHECK_PAUSE)
+        else:
+            self._end()
 
 
 def _failed(error: Exception) -> Refusal:

@@ -1,0 +1,1 @@
+"""Authorization: who may call a server, and how a client gets the right to."""

@@ -1,0 +1,1 @@
+"""An authorization server in front of providers that register no clients: consent, own tokens, a vault."""

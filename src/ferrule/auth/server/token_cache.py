@@ -1,0 +1,123 @@
+"""What was found out of tokens, by the hash of the token: who they name, or that they are no good.
+
+Rule: nothing is kept beyond its expiry, and nothing grows without bounds. A token itself is never kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+
+from msgspec import Struct
+
+from ferrule.identity.principal import Principal
+
+MOST_GOOD = 10_000
+MOST_BAD = 1_000
+GOOD_FOR = 300.0
+BAD_FOR = 5.0
+"""Seconds for which a token that was refused is refused without another look."""
+
+
+class KnownToken(Struct, frozen=True):
+    """A token that was checked."""
+
+    principal: Principal
+    until: float
+    key: str = ""
+    """The thumbprint of the key that signed it; empty where none did."""
+
+
+class RefusedToken(Struct, frozen=True):
+    """A token that is no good."""
+
+    why: str
+    until: float
+
+
+class TokenCache:
+    """Remembers tokens: the good ones by last use, the bad ones for a moment."""
+
+    def __init__(self, most_good: int = MOST_GOOD, most_bad: int = MOST_BAD) -> None:
+        self._good: OrderedDict[bytes, KnownToken] = OrderedDict()
+        self._bad: OrderedDict[bytes, RefusedToken] = OrderedDict()
+        self._most_good = most_good
+        self._most_bad = most_bad
+
+    def __len__(self) -> int:
+        return len(self._good)
+
+    def find(self, token: bytes, now: float) -> KnownToken | RefusedToken | None:
+        """Return what is known of a token."""
+        found = self._good.get(token)
+        if found is not None:
+            if now < found.until:
+                self._good.move_to_end(token)
+                return found
+            del self._good[token]
+        refused = self._bad.get(token)
+        if refused is not None and now < refused.until:
+            return refused
+        return None
+
+    def keep(self, token: bytes, known: KnownToken) -> None:
+        """Remember a good token."""
+        self._bad.pop(token, None)
+        self._good[token] = known
+        self._good.move_to_end(token)
+        if len(self._good) > self._most_good:
+            self._good.popitem(last=False)
+
+    def keep_bad(self, token: bytes, why: str, now: float) -> None:
+        """Remember a token that was refused."""
+        self._good.pop(token, None)
+        self._bad[token] = RefusedToken(why, now + BAD_FOR)
+        self._bad.move_to_end(token)
+        if len(self._bad) > self._most_bad:
+            self._bad.popitem(last=False)
+
+    def forget_where(self, is_gone: Callable[[KnownToken], bool]) -> None:
+        """Forget good tokens, such as those of a key that its issuer has withdrawn."""
+        gone = []
+        for token, known in self._good.items():
+            if is_gone(known):
+                gone.append(token)
+        for token in gone:
+            del self._good[token]
+
+
+def digest(token: str, resource: str = "") -> bytes:
+    """Return what stands for a token in a cache; with the resource it was shown to, where that may differ."""
+    if resource:
+        return sha256(f"{resource}\n{token}".encode()).digest()
+    return sha256(token.encode()).digest()
+
+
+class FailureLimit:
+    """How many bad tokens a second an address may show: checking them costs more than sending them."""
+
+    def __init__(self, rate: float = 20.0, most_addresses: int = 10_000) -> None:
+        self._rate = rate
+        self._most = most_addresses
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """By address, how many more it may show, and since when that is so."""
+
+    def is_reached(self, address: str, now: float) -> bool:
+        """Return whether an address may show no more tokens that are not known to be good."""
+        found = self._left.get(address)
+        if found is None:
+            return False
+        return self._now_left(found, now) < 1.0
+
+    def count(self, address: str, now: float) -> None:
+        """Note a bad token."""
+        found = self._left.get(address, (self._rate, now))
+        self._left[address] = (max(0.0, self._now_left(found, now) - 1.0), now)
+        self._left.move_to_end(address)
+        while len(self._left) > self._most:
+            self._left.popitem(last=False)
+
+    def _now_left(self, found: tuple[float, float], now: float) -> float:
+        left, since = found
+        return min(self._rate, left + max(0.0, now - since) * self._rate)
