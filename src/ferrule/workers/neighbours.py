@@ -1,0 +1,406 @@
+"""Requests of sessions that another worker has: the connection is handed over, or the request is forwarded.
+
+Rule 1: the id of a session begins with the slot of its worker.
+Rule 2: a connection is handed over with all that was read of it: from then on its client speaks to the right worker
+without a detour. Where that cannot be (TLS, HTTP/2, an application around us), or where a connection wanders from
+worker to worker because somebody in between mixes sessions on it, each request is forwarded.
+Rule 3: a forwarded request is judged by the worker that answers it, as if it had come there.
+Rule 4: a worker that takes the place of another does not know all its sessions at first. Who asks for one that is not
+there yet waits until all were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from ferrule.transports.http.endpoint.sessions import MovedSession
+from ferrule.transports.http.heads import TEXT_HEAD
+from ferrule.transports.http.message import HttpRequest, Responder, Transfer, Transferable
+from ferrule.workers.mesh import Mesh
+from ferrule.workers.pipe import (
+    BEGIN,
+    CONNECTION,
+    CUT,
+    FINISH,
+    GIVEN,
+    GONE,
+    NOTICE,
+    PART,
+    REQUEST,
+    SESSION,
+    WHOLE,
+    Frame,
+    Pipe,
+)
+from ferrule.workers.questions import Answer, Questions
+from ferrule.workers.reports import Reports
+
+SLOTS = "0123456789abcdefghijklmnopqrstuv"
+"""How a slot is written in an id: so there are at most 32 workers."""
+MARK = "."
+"""Stands behind the slot, so that an id from a time without workers is nobody's."""
+MAX_FORWARDED = 1000
+"""How many requests may wait for other workers at once."""
+OWNER_GONE = b"Bad gateway: the worker that has this session is gone; initialize again\n"
+GIVING_TIME = 5.0
+"""How many seconds a request waits for its session, at most."""
+ASK_LIMIT = 2.0
+"""How many seconds another worker may take to answer what a client waits for."""
+TOO_MANY = b"Unavailable: too many requests wait for other workers\n"
+
+
+def slot_of(identity: str) -> int | None:
+    """Return the slot of the worker that made an id; None where none did."""
+    if identity[1:2] != MARK or identity[0] not in SLOTS:
+        return None
+    return SLOTS.index(identity[0])
+
+
+class Forwarded(Struct, frozen=True):
+    """A request as it goes to another worker."""
+
+    method: str
+    path: str
+    query: str
+    headers: dict[bytes, bytes]
+    body: bytes
+    address: str
+    secure: bool
+
+
+class Answered(Struct, frozen=True):
+    """The beginning of an answer, or the whole of it."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+
+class Given(Struct, frozen=True):
+    """What goes along with a connection that is handed over."""
+
+    received: bytes
+    transfers: int
+
+
+LeaveTo = Callable[[Callable[[Transfer], None], Callable[[MovedSession], None]], None]
+"""Leaves all connections and sessions: `Http.leave_to`."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_read_request = msgspec.msgpack.Decoder(Forwarded).decode
+_read_answer = msgspec.msgpack.Decoder(Answered).decode
+_read_record = msgspec.msgpack.Decoder(MovedSession).decode
+_read_given = msgspec.msgpack.Decoder(Given).decode
+
+
+class WorkerNeighbours:
+    """The other workers, for an endpoint of this one."""
+
+    def __init__(self, mesh: Mesh, questions: Questions, *, succeeds: bool = False) -> None:
+        self._mesh = mesh
+        self._questions = questions
+        self.reports = Reports(questions)
+        """What workers report of themselves."""
+        self.mark = f"{SLOTS[mesh.slot]}{MARK}"
+        """How the ids begin that are made here."""
+        self.handle: Callable[[HttpRequest, Responder], None] | None = None
+        """What answers requests here; None while nothing is served."""
+        self.adopt: Callable[[Transfer], None] | None = None
+        """What serves a connection that is handed over to us."""
+        self.adopt_session: Callable[[MovedSession], object] | None = None
+        """What goes on with a session whose worker ends."""
+        self.on_told: Callable[[bytes], None] = _ignore
+        """Called with what another worker tells all."""
+        mesh.on(NOTICE, self._told)
+        self._asked: dict[int, tuple[Pipe, Responder]] = {}
+        """The requests we have forwarded, by their number."""
+        self._last = 0
+        self._early: list[tuple[HttpRequest, Responder]] = []
+        """Those that ask for a session of ours that may still be given to us."""
+        self._awaits_sessions = succeeds
+        self._answering: dict[tuple[Pipe, int], RemoteResponder] = {}
+        """The requests of others that are answered here."""
+        for kind, take in (
+            (REQUEST, self._answer),
+            (CONNECTION, self._adopt),
+            (SESSION, self._take_session),
+            (GIVEN, lambda pipe, frame: self._all_given()),
+            (GONE, self._asker_gone),
+            (WHOLE, self._whole),
+            (BEGIN, self._begin),
+            (PART, self._part),
+            (FINISH, self._finish),
+            (CUT, self._cut),
+        ):
+            mesh.on(kind, take)
+        mesh.on_lost(self._pipe_lost)
+
+    # -- all of us
+
+    def tell(self, content: bytes) -> None:
+        """Tell all other workers something."""
+        for slot in range(self._mesh.count):
+            pipe = self._mesh.to(slot)
+            if pipe is not None:
+                pipe.send(NOTICE, 0, content)
+
+    def _told(self, pipe: Pipe, frame: Frame) -> None:
+        self.on_told(frame.content)
+
+    def on_question(self, topic: str, answer: Answer) -> None:
+        """Answer what other workers ask about a topic."""
+        self._questions.on(topic, answer)
+
+    async def ask(self, identity: str, topic: str, content: bytes) -> bytes | None:
+        """Return what the worker says that made an id; None where it says nothing, or none of the others made it."""
+        slot = slot_of(identity)
+        if slot is None:
+            return None
+        return await self._questions.ask(slot, topic, content, ASK_LIMIT)
+
+    async def ask_all(self, topic: str, content: bytes) -> list[bytes]:
+        """Return what the other workers say, those that say something in time."""
+        asked = [self._questions.ask(slot, topic, content, ASK_LIMIT) for slot in range(self._mesh.count)]
+        return [said for said in await asyncio.gather(*asked) if said is not None]
+
+    # -- ours, answered by another
+
+    def pass_on(self, identity: str, request: HttpRequest, responder: Responder) -> bool:
+        """Let the worker that made an id answer a request; return False where that is none of the others."""
+        slot = slot_of(identity)
+        if slot == self._mesh.slot:
+            return self._hold(request, responder)
+        pipe = None if slot is None else self._mesh.to(slot)
+        if pipe is None:
+            return False
+        if not self._hand_over(pipe, request, responder):
+            self._forward(pipe, request, responder)
+        return True
+
+    def _hold(self, request: HttpRequest, responder: Responder) -> bool:
+        """Let a request wait for its session, where that may still come."""
+        if not self._awaits_sessions or len(self._early) >= MAX_FORWARDED:
+            return False
+        if not self._early:
+            asyncio.get_running_loop().call_later(GIVING_TIME, self._all_given)
+        self._early.append((request, responder))
+        return True
+
+    def _all_given(self) -> None:
+        """Answer those that waited for a session: it is there, or does not come."""
+        self._awaits_sessions = False
+        early = self._early
+        self._early = []
+        for request, responder in early:
+            if self.handle is not None and not responder.gone:
+                self.handle(request, responder)
+
+    def _hand_over(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> bool:
+        # Python takes fifty microseconds to compare an object with a protocol.
+        if not hasattr(responder, "transfer"):
+            return False
+        transfer = cast("Transferable", responder).transfer(request.body)
+        if transfer is None:
+            return False
+        given = Given(transfer.received, transfer.transfers)
+        pipe.send(CONNECTION, 0, _encode(given), transfer.connected)
+        return True
+
+    def _forward(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> None:
+        if len(self._asked) >= MAX_FORWARDED:
+            responder.reply(503, TEXT_HEAD, TOO_MANY)
+            return
+        self._last = (self._last + 1) % 2**32
+        number = self._last
+        self._asked[number] = (pipe, responder)
+        sent = Forwarded(
+            request.method,
+            request.path,
+            request.query,
+            request.headers,
+            request.body,
+            request.address,
+            request.secure,
+        )
+        pipe.send(REQUEST, number, _encode(sent))
+
+        def gone() -> None:
+            if self._asked.pop(number, None) is not None:
+                pipe.send(GONE, number)
+
+        responder.watch(gone)
+
+    def _whole(self, pipe: Pipe, frame: Frame) -> None:
+        found = self._asked.pop(frame.exchange, None)
+        if found is not None:
+            answer = _read_answer(frame.content)
+            found[1].reply(answer.status, answer.head, answer.body)
+
+    def _begin(self, pipe: Pipe, frame: Frame) -> None:
+        found = self._asked.get(frame.exchange)
+        if found is not None:
+            answer = _read_answer(frame.content)
+            found[1].begin(answer.status, answer.head, answer.body)
+
+    def _part(self, pipe: Pipe, frame: Frame) -> None:
+        found = self._asked.get(frame.exchange)
+        if found is not None:
+            found[1].write(frame.content)
+
+    def _finish(self, pipe: Pipe, frame: Frame) -> None:
+        found = self._asked.pop(frame.exchange, None)
+        if found is not None:
+            found[1].finish()
+
+    def _cut(self, pipe: Pipe, frame: Frame) -> None:
+        found = self._asked.pop(frame.exchange, None)
+        if found is not None:
+            found[1].abort()
+
+    # -- the end of this worker
+
+    def leave(self, leave_to: LeaveTo) -> None:
+        """Give what is served here to the worker that takes our place, if there is one."""
+        pipe = self._mesh.successor()
+        if pipe is None:
+            return
+
+        def give(transfer: Transfer) -> None:
+            # It did not wander: it stays in its place.
+            pipe.send(CONNECTION, 0, _encode(Given(transfer.received, 0)), transfer.connected)
+
+        def give_session(record: MovedSession) -> None:
+            pipe.send(SESSION, 0, _encode(record))
+
+        leave_to(give, give_session)
+        pipe.send(GIVEN, 0)
+
+    def _take_session(self, pipe: Pipe, frame: Frame) -> None:
+        if self.adopt_session is not None:
+            self.adopt_session(_read_record(frame.content))
+
+    # -- others', answered here
+
+    def _adopt(self, pipe: Pipe, frame: Frame) -> None:
+        if frame.connected is None:
+            return
+        if self.adopt is None:
+            frame.connected.close()
+        else:
+            given = _read_given(frame.content)
+            self.adopt(Transfer(frame.connected, given.received, given.transfers))
+
+    def _answer(self, pipe: Pipe, frame: Frame) -> None:
+        said = _read_request(frame.content)
+        responder = RemoteResponder(pipe, frame.exchange, self._answered)
+        if self.handle is None:
+            responder.reply(502, TEXT_HEAD, OWNER_GONE)
+            return
+        self._answering[pipe, frame.exchange] = responder
+        request = HttpRequest(said.method, said.path, said.query, said.headers, said.body, said.address, said.secure)
+        try:
+            self.handle(request, responder)
+        except Exception:
+            responder.abort()
+            raise
+
+    def _answered(self, responder: RemoteResponder) -> None:
+        self._answering.pop((responder.pipe, responder.exchange), None)
+
+    def _asker_gone(self, pipe: Pipe, frame: Frame) -> None:
+        responder = self._answering.pop((pipe, frame.exchange), None)
+        if responder is not None:
+            responder.lose()
+
+    def _pipe_lost(self, pipe: Pipe) -> None:
+        for number, (used, responder) in list(self._asked.items()):
+            if used is pipe:
+                del self._asked[number]
+                with suppress(RuntimeError):  # it has begun, and is cut
+                    responder.reply(502, TEXT_HEAD, OWNER_GONE)
+                    continue
+                responder.abort()
+        for key, remote in list(self._answering.items()):
+            if key[0] is pipe:
+                del self._answering[key]
+                remote.lose()
+
+
+def _ignore(content: bytes) -> None:
+    """Nobody wants to know."""
+
+
+class RemoteResponder:
+    """The way back of a request that another worker took."""
+
+    def __init__(self, pipe: Pipe, exchange: int, ended: Callable[[RemoteResponder], None]) -> None:
+        self.pipe = pipe
+        self.exchange = exchange
+        self._ended = ended
+        self._lost: Callable[[], None] | None = None
+        self._begun = False
+        self.gone = False
+        """Whether nobody can read the answer any more."""
+        self.unacknowledged: int | None = None
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes the other worker has not taken yet, of this answer and others."""
+        return self.pipe.backlog
+
+    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
+        """Send a whole answer."""
+        if self._begun:
+            raise RuntimeError("this answer has begun already")
+        self._say(WHOLE, _encode(Answered(status, head, body)))
+        self._end()
+
+    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
+        """Start an answer of unknown length."""
+        self._begun = True
+        self._say(BEGIN, _encode(Answered(status, head, filler)))
+
+    def write(self, data: bytes) -> None:
+        """Send a part of the answer."""
+        self._say(PART, data)
+
+    def finish(self) -> None:
+        """End the answer."""
+        self._say(FINISH)
+        self._end()
+
+    def abort(self) -> None:
+        """Cut the answer."""
+        self._say(CUT)
+        self._end()
+
+    def _say(self, kind: int, content: bytes = b"") -> None:
+        if not self.gone:
+            self.pipe.send(kind, self.exchange, content)
+
+    def _end(self) -> None:
+        self.gone = True
+        self._lost = None
+        self._ended(self)
+
+    def watch(self, lost: Callable[[], None]) -> None:
+        """Call a function if whoever asked goes away before the answer is finished."""
+        self._lost = lost
+
+    def lose(self) -> None:
+        """Called when whoever asked is gone."""
+        self.gone = True
+        lost = self._lost
+        self._lost = None
+        if lost is not None:
+            lost()
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the other worker reads slower than we write."""
+        await self.pipe.wait_writable()

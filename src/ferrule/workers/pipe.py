@@ -1,0 +1,187 @@
+"""One connection between two workers: frames in order, some with a descriptor.
+
+Rule 1: nothing waits. What the system does not take at once is kept in order, within a bound; beyond it the pipe is
+cut.
+Rule 2: the length of a frame is checked before anything of it is kept.
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable
+
+from msgspec import Struct
+
+HEADER = struct.Struct("!BIQ")
+"""The kind of a frame, the exchange it belongs to, the length of what follows."""
+LONGEST_FRAME = 64 * 1024 * 1024
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes that may wait for the other worker."""
+FEW_UNSENT = 256 * 1024
+"""Bytes up to which writers need not wait."""
+READ_SIZE = 256 * 1024
+MOST_DESCRIPTORS = 16
+"""How many descriptors are taken with one reading."""
+DESCRIPTORS = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
+
+
+class Frame(Struct, frozen=True):
+    """What one worker says to another."""
+
+    kind: int
+    exchange: int
+    content: bytes
+    connected: socket.socket | None = None
+    """A connection that goes along."""
+
+
+class Pipe:
+    """One connection to another worker."""
+
+    def __init__(
+        self, connected: socket.socket, received: Callable[[Pipe, Frame], None], lost: Callable[[Pipe], None]
+    ) -> None:
+        connected.setblocking(False)
+        self._socket = connected
+        self._loop = asyncio.get_running_loop()
+        self._on_frame = received
+        self._on_lost = lost
+        self._unsent: deque[tuple[memoryview, socket.socket | None]] = deque()
+        self.backlog = 0
+        """Bytes that the other worker has not taken yet."""
+        self._waiters: list[asyncio.Future[None]] = []
+        self._read = bytearray()
+        self._descriptors: deque[int] = deque()
+        self.closed = False
+        self._loop.add_reader(connected.fileno(), self._readable)
+
+    # -- sending
+
+    def send(self, kind: int, exchange: int, content: bytes = b"", connected: socket.socket | None = None) -> None:
+        """Send a frame; a connection that goes along is closed here once it has gone."""
+        if self.closed or self.backlog > MAX_UNSENT:
+            if connected is not None:
+                connected.close()
+            self.close()
+            return
+        whole = memoryview(HEADER.pack(kind, exchange, len(content)) + content)
+        self.backlog += len(whole)
+        self._unsent.append((whole, connected))
+        if len(self._unsent) == 1:
+            self._writable()
+
+    def _writable(self) -> None:
+        while self._unsent:
+            whole, connected = self._unsent[0]
+            try:
+                if connected is None:
+                    sent = self._socket.send(whole)
+                else:
+                    sent = socket.send_fds(self._socket, [whole], [connected.fileno()])
+            except (BlockingIOError, InterruptedError):
+                self._loop.add_writer(self._socket.fileno(), self._writable)
+                return
+            except OSError:
+                self.close()
+                return
+            if connected is not None:
+                connected.close()
+            self.backlog -= sent
+            if sent < len(whole):
+                self._unsent[0] = (whole[sent:], None)
+            else:
+                self._unsent.popleft()
+        self._loop.remove_writer(self._socket.fileno())
+        if self.backlog <= FEW_UNSENT:
+            self._wake()
+
+    async def wait_sent(self) -> None:
+        """Return when the other worker has taken everything, or is gone."""
+        while self.backlog and not self.closed:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the other worker reads slower than we write."""
+        while self.backlog > FEW_UNSENT and not self.closed:
+            waiter = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+
+    def _wake(self) -> None:
+        waiters = self._waiters
+        self._waiters = []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- receiving
+
+    def _readable(self) -> None:
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.close()
+            return
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
+                self._descriptors.extend(numbers)
+        if not data:
+            self.close()
+            return
+        self._read += data
+        self._take_frames()
+
+    def _take_frames(self) -> None:
+        at = 0
+        while len(self._read) - at >= HEADER.size and not self.closed:
+            kind, exchange, length = HEADER.unpack_from(self._read, at)
+            if length > LONGEST_FRAME:
+                self.close()
+                return
+            end = at + HEADER.size + length
+            if len(self._read) < end:
+                break
+            content = bytes(self._read[at + HEADER.size : end])
+            at = end
+            connected = None
+            if kind in WITH_CONNECTION and self._descriptors:
+                connected = socket.socket(fileno=self._descriptors.popleft())
+            self._on_frame(self, Frame(kind, exchange, content, connected))
+        del self._read[:at]
+
+    def close(self) -> None:
+        """End it, and tell whoever waits for something from the other side."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
+        for _, connected in self._unsent:
+            if connected is not None:
+                connected.close()
+        self._unsent.clear()
+        self.backlog = 0
+        while self._descriptors:
+            socket.close(self._descriptors.popleft())
+        self._wake()
+        self._on_lost(self)
+
+
+(REQUEST, WHOLE, BEGIN, PART, FINISH, CUT, GONE, CONNECTION, SESSION, GIVEN, NOTICE, QUESTION, REPLY, LEAVING, LEFT) = (
+    range(15)
+)
+"""The kinds of frames: a request passed on; its answer, whole or in parts; its answer is cut; whoever asked is gone; a
+connection or a session passed on; all sessions were; something all workers are told; a question and its reply; a worker
+ends, and its successor has its place; nothing more is sent to the one that ends."""
+WITH_CONNECTION = frozenset({CONNECTION})

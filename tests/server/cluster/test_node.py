@@ -1,0 +1,62 @@
+"""What nodes keep and count together: large results, and how often handlers may be asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from nodes import Node, Nodes, new_app
+from plain_http import CALL, initialize, post, send
+from redis_server import RedisServer
+
+from ferrule import Client, Server
+from ferrule.errors import SetupError
+from ferrule.schema.content import ResourceLink
+
+
+async def test_a_result_that_is_kept_can_be_read_at_another_node(redis: RedisServer) -> None:
+    async with Nodes(redis.url, result_limit=10_000, result_policy="spill") as nodes:
+        first, second = nodes.each
+        async with Client(first.url, mode="stateless") as asking, Client(second.url, mode="stateless") as reading:
+            content = (await asking.call_tool("large")).content
+            links = [block for block in content if isinstance(block, ResourceLink)]
+            assert len(links) == 1
+            await asyncio.sleep(0.1)  # it is on its way to the store
+            read = await reading.read_resource(links[0].uri)
+            assert "x" * 100_000 in str(read.contents[0])
+
+
+async def test_a_rate_holds_for_all_nodes_together(redis: RedisServer) -> None:
+    """Forty a minute for the server: two nodes let those through, and one lease each beyond; then none."""
+    async with Nodes(redis.url, rate={"server": "40/min burst 40"}) as nodes:
+        sessions = [await initialize(node.url) for node in nodes.each]
+        granted = 0
+        for turn in range(100):
+            node = nodes.each[turn % 2]
+            _, _, said = await send(node.url, "POST", "", sessions[turn % 2], CALL)
+            granted += b'"result"' in said
+            await asyncio.sleep(0.01)
+        assert 40 <= granted <= 40 + 2 * 10 + 2
+
+
+async def test_sessions_in_a_file_survive_a_restart(tmp_path: Path) -> None:
+    address = f"sqlite:{tmp_path / 'notes.db'}"
+    before = Node(new_app(0, stores=address))
+    await before.start()
+    session = await initialize(before.url)
+    await before.stop(0.5)
+    after = Node(new_app(1, stores=address))
+    await after.start()
+    try:
+        assert await post(after.url, "", session) == 200
+        assert await post(after.url, "", "unknown") == 404
+    finally:
+        await after.stop(0.5)
+
+
+@pytest.mark.parametrize("address", ["http://example.com", "sqlite:", 3])
+def test_an_address_that_is_none_of_a_store_is_refused_without_its_secrets(address: object) -> None:
+    with pytest.raises(SetupError, match="stores") as refused:
+        Server("notes", stores=address)  # type: ignore[arg-type]
+    assert "example" not in str(refused.value)

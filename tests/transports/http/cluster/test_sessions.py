@@ -1,0 +1,120 @@
+"""Any node answers any session: two nodes, a real Redis, and a client that comes to another node at every request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from balancer import Balancer
+from nodes import Nodes
+from plain_http import Tokens, delete, initialize, post
+from redis_server import RedisServer
+
+from ferrule import Client
+from ferrule.identity.principal import Principal
+
+PATIENCE = 20.0
+
+
+async def answer(question: Any) -> dict[str, str]:
+    """The answer of a user to any question."""
+    return {"value": "tea"}
+
+
+async def test_a_client_changes_node_at_every_request(redis: RedisServer, era: str) -> None:
+    async with Nodes(redis.url) as nodes, Balancer(nodes.ports, each_request=True) as balancer:
+        async with Client(balancer.url, mode=era) as client:
+            answers = [(await client.call_tool("node")).data for _ in range(20)]
+            assert (await client.read_resource("notes://1")).contents
+        assert balancer.connections >= 20
+        if era == "handshake":
+            assert len(set(answers)) == 1
+        else:
+            assert set(answers) == {0, 1}
+
+
+async def test_questions_are_answered_at_another_node(redis: RedisServer, era: str) -> None:
+    """In the handshake era the answer reaches the call that waits; in the stateless era any node opens the state."""
+    async with Nodes(redis.url) as nodes, Balancer(nodes.ports, each_request=True) as balancer:
+        orders: list[str] = []
+        async with Client(balancer.url, mode=era, elicitation=answer) as client:
+            orders += [str((await client.call_tool("order")).data) for _ in range(6)]
+        assert all(order.startswith("tea from") for order in orders)
+
+
+async def test_who_subscribed_hears_of_changes_at_every_node(redis: RedisServer, era: str) -> None:
+    async with Nodes(redis.url) as nodes, Balancer(nodes.ports, each_request=True) as balancer:
+        urls = [node.url for node in nodes.each]
+        async with (
+            Client(balancer.url, mode=era) as listener,
+            listener.subscribe("notes://1") as changes,
+            Client(urls[0], mode=era) as first,
+            Client(urls[1], mode=era) as second,
+        ):
+            for changing in (first, second, first, second):
+                await changing.call_tool("change")
+                assert await asyncio.wait_for(anext(changes), PATIENCE) == "notes://1"
+
+
+async def test_a_list_that_changed_at_one_node_is_told_at_all(redis: RedisServer, era: str) -> None:
+    async with Nodes(redis.url) as nodes, Client(nodes.each[1].url, mode=era) as listener:
+        told = asyncio.Event()
+        listener.on_notification("notifications/tools/list_changed", lambda *_: told.set())
+        await listener.watch_lists("tools")
+        async with Client(nodes.each[0].url, mode=era) as client:
+            await client.call_tool("grow")
+            await asyncio.wait_for(told.wait(), PATIENCE)
+
+
+async def test_a_stream_that_was_cut_goes_on_at_another_node(redis: RedisServer) -> None:
+    """The client comes back with the last event it has read, to the other node."""
+    async with Nodes(redis.url) as nodes, Balancer(nodes.ports) as balancer:
+        steps: list[float] = []
+        async with Client(balancer.url, mode="handshake") as client:
+            calling = asyncio.create_task(
+                client.call_tool("slow", {"steps": 12, "pause": 0.1}, on_progress=lambda done, *_: steps.append(done))
+            )
+            for _ in range(3):
+                await asyncio.sleep(0.3)
+                balancer.cut()
+            assert (await calling).data in (0, 1)
+            assert steps == [float(step) for step in range(1, 13)]
+            assert sum(node.app.host.node.sessions.forwarder.forwarded for node in nodes.each) > 0
+
+
+async def test_a_node_that_stops_leaves_its_sessions_to_others(redis: RedisServer) -> None:
+    """Rolling updates: state, subscriptions and the session go on; its standing stream is resumed."""
+    async with Nodes(redis.url) as nodes, Balancer(nodes.ports, each_request=True) as balancer:
+        assert len(nodes.each) == 2
+        async with (
+            Client(balancer.url, mode="handshake") as client,
+            client.subscribe("notes://1") as changes,
+            Client(balancer.url, mode="handshake") as second,
+        ):
+            for expected in (1, 2, 3):
+                assert (await client.call_tool("count")).data == expected
+            owner = (await client.call_tool("node")).data
+            stopped = nodes.each.pop(owner)
+            balancer.ports = nodes.ports
+            await stopped.stop(1.0)
+            assert (await client.call_tool("count")).data == 4
+            assert (await client.call_tool("node")).data == 1 - owner
+            assert await asyncio.wait_for(anext(changes), PATIENCE) == "notes://1", "it may have missed a change"
+            await second.call_tool("change")
+            assert await asyncio.wait_for(anext(changes), PATIENCE) == "notes://1"
+
+
+async def test_a_session_is_nobody_elses_at_any_node(redis: RedisServer) -> None:
+    """SES-03 across nodes: another's session does not exist, and what ends at one node has ended at all."""
+    tokens = {"ada": Principal(issuer="test", subject="ada"), "bob": Principal(issuer="test", subject="bob")}
+    async with Nodes(redis.url, auth=Tokens(tokens)) as nodes:
+        first, second = nodes.each
+        ada = await initialize(first.url, "ada")
+        assert await post(second.url, "bob", ada) == 404
+        assert await post(second.url, "ada", ada) == 200
+        assert await post(second.url, "ada", ada[:-1] + "_") == 404
+        assert await delete(second.url, "bob", ada) == 404
+        assert await post(first.url, "ada", ada) == 200
+        assert await delete(second.url, "ada", ada) == 204
+        assert await post(first.url, "ada", ada) == 404
+        assert await post(second.url, "ada", ada) == 404
