@@ -1,0 +1,1 @@
+"""The rules, an area of the protocol a module."""
