@@ -11,10 +11,14 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ferrule.cli.main import main
+from ferrule import __version__
+from ferrule.cli.main import COMMANDS as COMMAND_TABLE
+from ferrule.cli.main import Ended, main
+from ferrule.errors import ConnectFailed, LinkLost, SetupError, TimedOut
 
 SERVER = """
 import os, sys
@@ -221,10 +225,14 @@ WRONG = {
     ),
     "a module nobody has": (["run", "no.such.module"], 1, "error: no such file or module: no.such.module"),
     "a file that fails": (["run", "broken.py"], 1, "error: broken.py cannot be loaded: ZeroDivisionError"),
-    "no file": (["run"], 2, "the following arguments are required: FILE[:obj]"),
+    "no file": (["run"], 2, "there is no file to run"),
     "no command": ([], 2, "required: command"),
-    "a typo": (["rum", "server.py"], 2, "invalid choice: 'rum'"),
+    "a typo": (["rum", "server.py"], 2, 'there is no command "rum". Did you mean "run"?'),
     "a transport nobody knows": (["run", "server.py", "--transport", "pigeon"], 2, "invalid choice: 'pigeon'"),
+    "a transport with a typo": (["run", "server.py", "--transport", "htp"], 2, 'Did you mean "http"?'),
+    "an option with a typo": (["run", "server.py", "--prot", "8000"], 2, 'Did you mean "--port"?'),
+    "a typo of a command's command": (["receipts", "show", ".", "--outcom", "ok"], 2, 'Did you mean "--outcome"?'),
+    "an option before the command": (["--port", "run"], 2, "name the command first"),
     "an option nobody knows": (["run", "server.py", "--moon"], 2, "unrecognized arguments: --moon"),
 }
 
@@ -240,8 +248,83 @@ def test_what_is_wrong_is_one_sentence_and_a_failure(arguments, code, said, serv
     assert "Traceback" not in done.stderr.decode()
 
 
-def test_help_names_the_commands(capsys):
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])
+def test_help_names_the_commands(words, capsys):
     with pytest.raises(SystemExit) as left:
-        main(["--help"])
+        main(words)
     assert left.value.code == 0
-    assert "run" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    for command in COMMAND_TABLE:
+        assert f"  {command.name:<12}{command.help}\n" in said
+
+
+@pytest.mark.parametrize("command", COMMAND_TABLE, ids=[command.name for command in COMMAND_TABLE])
+def test_every_command_has_help_and_takes_json(command, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([command.name, "--help"])
+    assert left.value.code == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"usage: ferrule {command.name}")
+    assert "--json" in said
+    assert "--traceback" in said
+
+
+def test_help_loads_nothing_it_does_not_need():
+    """So that it is there in no time."""
+    program = (
+        "import sys\nfrom ferrule.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = ('msgspec', 'asyncio', 'logging', 'ferrule.client', 'ferrule.server', 'difflib', 'json')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().out) == (0, f"ferrule {__version__}\n")
+
+
+def failing(error):
+    """Return the module of a command that raises."""
+
+    def execute(options, passed_on):
+        raise error
+
+    return SimpleNamespace(configure=lambda parser: parser.set_defaults(uses_server=True), execute=execute)
+
+
+CODES = [
+    (SetupError("bad file"), 1),
+    (ConnectFailed("nobody there"), 4),
+    (TimedOut("no answer"), 4),
+    (LinkLost("gone"), 4),
+    (Ended("the tool said no", 3), 3),
+    (KeyboardInterrupt(), 130),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), CODES, ids=[type(error).__name__ for error, _ in CODES])
+@pytest.mark.parametrize("json_wanted", [False, True])
+def test_the_exit_code_tells_how_it_failed(error, code, json_wanted, monkeypatch, capsys):
+    monkeypatch.setattr("ferrule.cli.main.import_module", lambda name: failing(error))
+    with pytest.raises(SystemExit) as left:
+        main(["version", *(["--json"] if json_wanted else [])])
+    assert left.value.code == code
+    said = capsys.readouterr()
+    if code == 130:
+        assert (said.out, said.err) == ("", "")
+    elif json_wanted:
+        told = json.loads(said.out)["error"]
+        assert (told["message"], told["type"], told["exit_code"]) == (str(error), type(error).__name__, code)
+    else:
+        assert said.err == f"error: {error}\n"
+
+
+def test_an_error_shows_what_a_peer_said_and_obeys_none_of_it(monkeypatch, capsys):
+    error = SetupError("the server said \x1b[2Jhello\nerror: not ours")
+    monkeypatch.setattr("ferrule.cli.main.import_module", lambda name: failing(error))
+    with pytest.raises(SystemExit):
+        main(["version"])
+    assert capsys.readouterr().err == "error: the server said \\x1b[2Jhello\n  error: not ours\n"

@@ -57,7 +57,7 @@ def configure(parser: CommandParser) -> None:
     export = actions.add_parser("export", help="write all records, as JSON lines unless told otherwise")
     for action in (verify, tail, show, export):
         action.add_argument("folder", metavar="DIR", help="the folder of the receipts")
-        action.add_argument("--json", action="store_true", help="as JSON")
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
     for action in (tail, show, export):
         action.add_argument("--csv", action="store_true", help="as comma-separated values")
         action.add_argument("--tsv", action="store_true", help="as tab-separated values")

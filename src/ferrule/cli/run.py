@@ -6,14 +6,17 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
 from ferrule.settings.sources import read_sourced, require_tables, use_beside
+from ferrule.supervision.logs import escaped
 from ferrule.supervision.signals import awaited_at_exit, left_running
 from ferrule.transports.registry import DEFAULT, TRANSPORTS, load
+from ferrule.workers.overseer import oversee
 
 if TYPE_CHECKING:
     from ferrule.cli.main import CommandParser
@@ -21,12 +24,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ferrule.server")
 
-NO_FILE = "the following arguments are required: FILE[:obj]"
+STORES = "FERRULE_SERVER_STORES"
+NO_FILE = "there is no file to run: name it, as in `ferrule run server.py`"
+
+
+Prepare = Callable[["Server", str, list[str]], None]
+"""Called with a server before it serves, the place it was loaded from and the arguments of its file."""
 
 
 def configure(parser: CommandParser) -> None:
     """Add the arguments of `ferrule run`."""
-    parser.usage = "ferrule run [FILE[:obj]] [options] [-- arguments of the file]"
+    configure_serving(parser, "run", DEFAULT)
+
+
+def configure_serving(parser: CommandParser, command: str, transport: str) -> None:
+    """Add the arguments of a command that serves."""
+    parser.usage = f"ferrule {command} [FILE[:obj]] [options] [-- arguments of the file]"
     parser.ending = _transports
     parser.add_argument(
         "file",
@@ -39,7 +52,7 @@ def configure(parser: CommandParser) -> None:
         "--transport",
         choices=TRANSPORTS,
         metavar="NAME",
-        help=f"how clients reach it, see below (default: {DEFAULT})",
+        help=f"how clients reach it, see below (default: {transport})",
     )
     parser.add_argument("--host", help="the address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="the port to listen on (default: 8000, for tcp 5000)")
@@ -48,6 +61,15 @@ def configure(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect"
+    )
+    parser.add_argument("--workers", type=int, metavar="N", help="how many processes serve (http, sse, ws, tcp)")
+    parser.add_argument(
+        "--stores",
+        metavar="URL",
+        help="what it shares with other nodes is kept there: redis://HOST:PORT, or sqlite:FILE for one machine",
+    )
+    parser.add_argument(
+        "--reload", action="store_true", help="when a file of the server changes, serve what it offers then"
     )
     parser.set_defaults(refuse=parser.error)
 
@@ -63,12 +85,37 @@ def _transports() -> str:
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     """Serve what a file defines, until it ends."""
+    serve(options, passed_on, reloaded if options.reload else None)
+
+
+def serve(options: argparse.Namespace, passed_on: list[str], prepare: Prepare | None) -> None:
+    """Serve what a file defines, until it ends; with `prepare`, something is done with the server before."""
     known = awaited_at_exit()
-    settings = _configured(options.file, _given(options, "transport"))
+    if options.stores is not None:
+        # The server is made by somebody's module, here or in a worker: both read it there.
+        os.environ[STORES] = options.stores
+    settings = _configured(options.file, _given(options, "transport", "workers"))
     if settings.file is None:
         options.refuse(f'{NO_FILE}; or write file = "server.py" below [run] in a ferrule.toml')
-    _run(settings, passed_on, _given(options, "host", "port", "path", "allow_remote"))
+    if prepare is not None:
+        # Bytecode is kept by the second, and a file may change twice in one.
+        sys.dont_write_bytecode = True
+    _run(settings, passed_on, _given(options, "host", "port", "path", "allow_remote"), prepare)
     _end_without_waiting(known)
+
+
+def reloaded(server: Server, place: str, arguments: list[str]) -> None:
+    """Let a server follow the changes of its files."""
+    from ferrule.cli.reload import Reloader
+
+    Reloader(server, place, arguments, tell)
+
+
+def tell(line: str) -> None:
+    """Tell the person at the terminal, where that can be written."""
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{escaped(line)}\n")
+        sys.stderr.flush()
 
 
 def _end_without_waiting(known: Collection[object]) -> None:
@@ -93,7 +140,7 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
     """Use the `ferrule.toml` beside a file, and return how to run it; what is wrong in it is refused before it runs."""
-    configuration = use_beside(_folder(file))
+    configuration = use_beside(folder_of(file))
     if file is not None and Path(file).is_dir():
         file = None
     known = ["run", "server", "client", "routing"]
@@ -107,7 +154,7 @@ def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
     return settings
 
 
-def _folder(place: str | None) -> str:
+def folder_of(place: str | None) -> str:
     """Return a folder, or that of a file; the working directory where there is neither, as with a module."""
     if place is None:
         return str(Path.cwd())
@@ -120,24 +167,38 @@ def _folder(place: str | None) -> str:
     return str(Path.cwd())
 
 
-def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any]) -> None:
+def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any], prepare: Prepare | None) -> None:
     place = str(settings.file)
     transport = settings.transport
     kind = TRANSPORTS[transport]
     kind.new_listener(options)  # refuses what is wrong before anything is imported
+    if settings.workers is not None:
+        oversee(
+            settings.workers,
+            place,
+            arguments,
+            kind.name,
+            options,
+            max_age=settings.worker_max_age,
+            max_memory=settings.worker_max_memory,
+        )
+        return
     if kind.claim is None:
-        _load(place, arguments).run(transport, **options)
+        _load(place, arguments, prepare).run(transport, **options)
         return
     watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
     load(kind.claim)()
-    server = _load(place, arguments)
+    server = _load(place, arguments, prepare)
     if watched:
         sys.stderr.write(f"{server.name} {kind.hint}. Ctrl-C ends it.\n")
     server.run(transport, **options)
 
 
-def _load(place: str, arguments: list[str]) -> Server:
+def _load(place: str, arguments: list[str], prepare: Prepare | None) -> Server:
     from ferrule.cli.target import load_server
 
-    return load_server(place, arguments)
+    server = load_server(place, arguments)
+    if prepare is not None:
+        prepare(server, place, arguments)
+    return server
