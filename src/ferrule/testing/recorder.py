@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -104,6 +104,7 @@ class _Said:
         self.context = channel.context
         self.withdrawn: Callable[[], None] = channel.withdrawn
         self.release: Callable[[], None] = channel.release
+        self.add_headers: Callable[[Mapping[str, str]], None] = channel.add_headers
         self.agreed: Callable[[str], None] = channel.agreed
         self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
         self.stand: Callable[[], None] = channel.stand
@@ -120,6 +121,10 @@ class _Said:
     @property
     def bytes_out(self) -> int:
         return self._channel.bytes_out
+
+    @property
+    def short_session(self) -> str:
+        return self._channel.short_session
 
     def send(self, message: Message | Sequence[Message]) -> None:
         if self.open:

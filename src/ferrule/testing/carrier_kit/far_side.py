@@ -14,6 +14,8 @@ from ferrule.server.calls.context import Context
 from ferrule.server.hosting.monitor import Monitor
 from ferrule.server.server import Server
 from ferrule.testing.carrier_kit.witness import Watched
+from ferrule.transports.http.endpoint.cluster import Cluster
+from ferrule.transports.http.endpoint.neighbours import Neighbours
 from ferrule.transports.http.routes.custom import CustomRoute
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Notification
@@ -197,6 +199,20 @@ class FarSide:
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
         return self.server.host.custom_routes
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """The other workers of the server."""
+        return self.server.host.neighbours
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes the server is one of."""
+        return self.server.host.cluster
+
+    def said_before(self, link: Receiver) -> Sequence[bytes]:
+        """Return what a session's client has said since its handshake that still holds, as frames."""
+        return self.server.host.said_before(link.receiver if isinstance(link, Watched) else link)
 
     def monitor(self) -> Monitor:
         """Return what tells of the server's health and its metrics."""
