@@ -71,7 +71,7 @@ class TestOptions:
     def test_an_unknown_option_is_named(self):
         with pytest.raises(
             SetupError,
-            match=r"Server: .*'pagesize'; did you mean 'page_size'.; the options are allow_batch, .*page_size.*version",
+            match=r"Server: .*'pagesize'; did you mean 'page_size'.$",
         ):
             Server("x", pagesize=5)
 
@@ -621,7 +621,7 @@ class TestServing:
         assert not app.host.lifespans.in_use
 
     async def test_an_unknown_transport_is_named_with_those_there_are(self):
-        with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': this version has .*stdio"):
+        with pytest.raises(SetupError, match=r"unknown transport 'carrier-pigeon': there are .*stdio"):
             await greeter().run_async("carrier-pigeon")
 
     @pytest.mark.parametrize(("option", "value"), [("name", 7), ("version", 1.0), ("instructions", ["a", "b"])])

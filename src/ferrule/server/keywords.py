@@ -22,6 +22,7 @@ from ferrule.server.offers.entry import Visible
 from ferrule.server.openapi.rules import Adjust, OpenApiRule
 from ferrule.server.settings import Rate, ResultPolicy
 from ferrule.settings.option import Bytes, FilePath, NonNegativeInt, PositiveInt, PositiveSeconds, Seconds
+from ferrule.stores.stores import Stores
 from ferrule.telemetry.observer import Observer
 from ferrule.telemetry.receipt_log import Receipts
 from ferrule.telemetry.tracer import Tracing
@@ -110,6 +111,8 @@ class ServerKeywords(TypedDict, total=False):
     """How many resources and tasks one client may listen to."""
     tasks: TaskSettings | None
     """How tasks are kept; None for the defaults."""
+    stores: Stores | str | None
+    """Where nodes share sessions, tasks and more: Stores.redis(…), or `redis://…`, `sqlite:PATH`, `memory:`."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
     tracing: Tracing | Mapping[str, Any] | bool | None
@@ -133,6 +136,8 @@ class ToolKeywords(TypedDict, total=False):
     """What it is called by; None for the name of its function."""
     title: str | None
     """The name that hosts show to people."""
+    version: str | None
+    """Which version of the tool it is; of several of one name the newest is listed."""
     description: str | None
     """What it does, for the model; None for the docstring of its function."""
     annotations: ToolAnnotations | Mapping[str, object] | None
@@ -171,6 +176,10 @@ class ToolKeywords(TypedDict, total=False):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None
     """Whether a caller sees it, asked for each call and list."""
+    scopes: Collection[str]
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool
+    """Whether it does not exist for a caller without the scopes."""
     middleware: Sequence[AnyLayer]
     """What surrounds its calls, inside of the server's own middleware."""
     task: TaskSupport | bool
@@ -208,6 +217,10 @@ class ResourceKeywords(TypedDict, total=False):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None
     """Whether a caller sees it, asked for each read and list."""
+    scopes: Collection[str]
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool
+    """Whether it does not exist for a caller without the scopes."""
     contents_meta: Mapping[str, object] | None
     """The metadata of what is read, where it gives none of its own."""
 
@@ -219,6 +232,8 @@ class PromptKeywords(TypedDict, total=False):
     """What it is called by; None for the name of its function."""
     title: str | None
     """The name that hosts show to people."""
+    version: str | None
+    """Which version of the prompt it is; of several of one name the newest is listed."""
     description: str | None
     """What it is for; None for the docstring of its function."""
     arguments: Sequence[PromptArgument] | None
@@ -237,6 +252,10 @@ class PromptKeywords(TypedDict, total=False):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None
     """Whether a caller sees it, asked for each call and list."""
+    scopes: Collection[str]
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool
+    """Whether it does not exist for a caller without the scopes."""
 
 
 class PageKeywords(TypedDict, total=False):
@@ -272,6 +291,10 @@ class PageKeywords(TypedDict, total=False):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None
     """Whether a caller sees it, asked for each read and list."""
+    scopes: Collection[str]
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool
+    """Whether it does not exist for a caller without the scopes."""
 
 
 class OpenApiKeywords(ServerKeywords, total=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
@@ -23,19 +23,19 @@ from ferrule.server.foreign_names import OPTIONS, SERVER, answering
 from ferrule.server.hosting.host import Host
 from ferrule.server.hosting.lifespans import Lifespan, listed
 from ferrule.server.hosting.local import LocalCalls
-from ferrule.server.hosting.serving import Serving
+from ferrule.server.hosting.runner import Runner
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import AnyLayer, checked
 from ferrule.server.notifications.subscriptions import CallbackSubscriber, Subscriber
 from ferrule.server.offers.descriptions import ToolOptions
-from ferrule.server.offers.entry import ResourceLike, is_prompt, is_resource, is_tool
+from ferrule.server.offers.entry import ResourceLike, decorator, handler_name, is_prompt, is_resource, is_tool
 from ferrule.server.offers.mount_point import Rule
 from ferrule.server.offers.mounts import Mounts
 from ferrule.server.offers.prompts import PromptOptions
 from ferrule.server.offers.resources import ResourceOptions
 from ferrule.server.offers.tool_entry import ToolEntry
 from ferrule.server.offers.tools import Recipe
-from ferrule.server.settings import ServerSettings
+from ferrule.server.settings import ServerSettings, require_texts
 from ferrule.settings.option import read
 from ferrule.settings.sources import read_sourced
 from ferrule.transports.contract import Listener
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ferrule.registry.local import LocalRegistry
     from ferrule.server.extensions.apps import Apps
     from ferrule.server.extensions.skills import Skills
+    from ferrule.server.folder.folder import Folder
     from ferrule.server.keywords import (
         OpenApiKeywords,
         PageKeywords,
@@ -94,7 +95,7 @@ class Server:
         middleware: Iterable[AnyLayer] = (),
         **options: Unpack[ServerKeywords],
     ) -> None:
-        _require_texts(name=name, version=version, instructions=instructions or "")
+        require_texts(name=name, version=version, instructions=instructions or "")
         settings = self.settings = read_sourced(
             "server", ServerSettings, options, "Server", beside=BESIDE_SETTINGS, hints=OPTIONS
         )
@@ -106,8 +107,8 @@ class Server:
         self.offers = self.host.offers
         self.mounts = Mounts(self.offers)
         self.threads = self.host.services.threads
-        self._serving = Serving(self.host)
-        self.listeners = self._serving.listeners
+        self._runner = Runner(self.host)
+        self.listeners = self._runner.listeners
         self._local = LocalCalls(self.host)
         for layer in (*self.host.own_layers(), *middleware):
             self.middleware(layer)
@@ -139,7 +140,7 @@ class Server:
         elif fn is not None:
             self.add_tool(fn, **options)
             return fn
-        return _decorator(lambda f: self.add_tool(f, **options))
+        return decorator(lambda f: self.add_tool(f, **options))
 
     @overload
     def prompt(self, fn: F, /) -> F: ...
@@ -152,13 +153,13 @@ class Server:
         elif fn is not None:
             self.add_prompt(fn, **options)
             return fn
-        return _decorator(lambda f: self.add_prompt(f, **options))
+        return decorator(lambda f: self.add_prompt(f, **options))
 
     def resource(self, uri: str, **options: Unpack[ResourceKeywords]) -> Callable[[F], F]:
         """Offer a function as a resource, or as a template when the URI has variables."""
         if not isinstance(uri, str):
             raise SetupError('@app.resource needs the URI: @app.resource("notes://{id}")')
-        return _decorator(lambda f: self.add_resource(uri, f, **options))
+        return decorator(lambda f: self.add_resource(uri, f, **options))
 
     resource_template = resource
 
@@ -167,7 +168,7 @@ class Server:
         if not isinstance(place, str):
             raise SetupError('@app.completion needs parentheses: @app.completion("language") or @app.completion()')
 
-        return _decorator(lambda fn: self.offers.complete(place, fn))
+        return decorator(lambda fn: self.offers.complete(place, fn))
 
     def method(self, name: str, *, params: type[Params] = MetaOnly, result: type[Result] = Result) -> Callable[[F], F]:
         """Answer a method of your own; the handler gets its params, a Context if it takes one, and dependencies."""
@@ -178,7 +179,7 @@ class Server:
         if name in METHODS:
             raise SetupError(f"app.method: {name} is a method of the protocol itself; use app.middleware to change it")
         row = Method(name, params, result, read_only=False)
-        return _decorator(lambda fn: self.host.methods.add(row, answerer(self.host.services, fn)))
+        return decorator(lambda fn: self.host.methods.add(row, answerer(self.host.services, fn)))
 
     def add_tool(self, fn: Any, handler: Callable[..., Any] | None = None, **options: Unpack[ToolKeywords]) -> Tool:
         """Offer a tool: `add_tool(fn)`, `add_tool("name", fn)`, `add_tool(transformed(…))`, `add_tool(ToolLike)`."""
@@ -188,14 +189,14 @@ class Server:
             self.apps()
         if isinstance(fn, Recipe):
             return fn.offer(self.offers.tools, _options(ToolOptions, options, "a tool")).tool
-        made = _options(ToolOptions, options, f"the tool {_name(fn, options)}")
+        made = _options(ToolOptions, options, f"the tool {handler_name(fn, options)}")
         if is_tool(fn):
             return self.offers.tools.add_object(fn, made).tool
         return self.offers.tools.add(fn, made).tool
 
     def remove_tool(self, name: str) -> None:
         """Offer a tool no longer."""
-        self.offers.tools.catalogue.remove(name)
+        self.offers.tools.remove(name)
 
     def add_resource(
         self, uri: str | ResourceLike, fn: Callable[..., Any] | None = None, **options: Unpack[ResourceKeywords]
@@ -222,14 +223,14 @@ class Server:
         """Offer a prompt: `add_prompt(fn)`, `add_prompt("name", fn)` or an object (`PromptLike`)."""
         if isinstance(fn, str):
             options["name"], fn = fn, handler
-        made = _options(PromptOptions, options, f"the prompt {_name(fn, options)}")
+        made = _options(PromptOptions, options, f"the prompt {handler_name(fn, options)}")
         if is_prompt(fn):
             return self.offers.prompts.add_object(fn, made).prompt
         return self.offers.prompts.add(fn, made).prompt
 
     def remove_prompt(self, name: str) -> None:
         """Offer a prompt no longer."""
-        self.offers.prompts.catalogue.remove(name)
+        self.offers.prompts.remove(name)
 
     def get_tool(self, name: str) -> ToolEntry:
         """Return one of the tools, for `transformed`."""
@@ -270,6 +271,8 @@ class Server:
     def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
         if isinstance(other, str):
             raise SetupError(f"mount takes the server first: app.mount(server, prefix={other!r})")
+        if not isinstance(other, Server):
+            raise SetupError(f"mount takes a Server, not {other!r}")
         mount = self.mounts.prepare(other.offers, prefix)
         self.host.lifespans.check_startable(other.host.lifespans)
         auth = other.host.services.settings.auth
@@ -285,6 +288,28 @@ class Server:
         ended = self.mounts.end(server.offers)
         for _ in range(ended):
             self.host.lifespans.mounted.remove(server.host.lifespans)
+
+    def add_folder(self, path: str | os.PathLike[str], *, prefix: str = "", watch: float | None = 1.0) -> Folder:
+        """Offer what the files of a folder offer, each with an `app = Server()`; looks for changes every `watch` s."""
+        from ferrule.server.folder.folder import Folder
+
+        folder = Folder(self.host, self.mounts, path, prefix, watch)
+        self.host.lifespans.mounted.append(folder)
+        return folder
+
+    # -- fixed tools in front of what is offered
+
+    def tool_search(self, *, max_results: int = 5, always_visible: Collection[str] = ()) -> None:
+        """List `search_tools` and `call_tool` in the place of all tools but some; all can be called still."""
+        from ferrule.server.discovery.tool_search import ToolSearch
+
+        ToolSearch(self.offers, max_results, always_visible).offer()
+
+    def offer_as_tools(self, *, resources: bool = True, prompts: bool = True) -> None:
+        """Offer `list_resources`, `read_resource`, `list_prompts`, `get_prompt`, for clients that know tools alone."""
+        from ferrule.server.discovery.as_tools import offer_as_tools
+
+        offer_as_tools(self.offers, resources=resources, prompts=prompts)
 
     # -- who sees what
 
@@ -365,7 +390,7 @@ class Server:
         `auth=False` the server's verifier is not asked who calls. `name` and
         `include_in_schema` are taken from programs that were written for Starlette, and change nothing.
         """
-        return _decorator(lambda fn: self.host.add_route(path, methods, fn, auth=auth))
+        return decorator(lambda fn: self.host.add_route(path, methods, fn, auth=auth))
 
     # -- what can be seen of it
 
@@ -458,24 +483,24 @@ class Server:
 
         A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """
-        await self._serving.serve(*listeners, ready=ready)
+        await self._runner.serve(*listeners, ready=ready)
 
     @property
     def supervisor(self) -> Supervisor | None:
         """The tree of what runs while the server serves; None before it was served."""
-        return self._serving.supervisor
+        return self._runner.supervisor
 
     @property
     def registry(self) -> LocalRegistry:
         """Who is there: this server, its transports and its links, by kind, name and capability."""
-        return self._serving.directory.registry
+        return self._runner.directory.registry
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.
 
         An ASGI app of this server is not ended by this, but by the application it lives in, or its own `stop`.
         """
-        await self._serving.stop(grace)
+        await self._runner.stop(grace)
 
     @overload
     async def run_async(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
@@ -495,18 +520,42 @@ class Server:
     async def run_async(self, transport: str, **options: Unpack[ListenerKeywords]) -> None: ...
     async def run_async(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name, with signals that stop it in order."""
-        await self._serving.run_async(transport, options)
+        await self._runner.run_async(transport, options)
 
     @overload
     def run(self, transport: Literal["stdio"] | None = None, **options: Unpack[StdioKeywords]) -> None: ...
     @overload
-    def run(self, transport: Literal["http", "streamable-http", "sse"], **options: Unpack[HttpKeywords]) -> None: ...
+    def run(
+        self,
+        transport: Literal["http", "streamable-http", "sse"],
+        *,
+        workers: int | None = None,
+        worker_max_age: float | None = None,
+        worker_max_memory: int | None = None,
+        **options: Unpack[HttpKeywords],
+    ) -> None: ...
     @overload
-    def run(self, transport: Literal["ws"], **options: Unpack[WebSocketListenerKeywords]) -> None: ...
+    def run(
+        self,
+        transport: Literal["ws"],
+        *,
+        workers: int | None = None,
+        worker_max_age: float | None = None,
+        worker_max_memory: int | None = None,
+        **options: Unpack[WebSocketListenerKeywords],
+    ) -> None: ...
     @overload
     def run(self, transport: Literal["graphql"], **options: Unpack[GraphqlKeywords]) -> None: ...
     @overload
-    def run(self, transport: Literal["tcp"], **options: Unpack[TcpKeywords]) -> None: ...
+    def run(
+        self,
+        transport: Literal["tcp"],
+        *,
+        workers: int | None = None,
+        worker_max_age: float | None = None,
+        worker_max_memory: int | None = None,
+        **options: Unpack[TcpKeywords],
+    ) -> None: ...
     @overload
     def run(self, transport: Literal["unix"], **options: Unpack[UnixKeywords]) -> None: ...
     @overload
@@ -514,15 +563,16 @@ class Server:
     def run(self, transport: str | None = None, **options: object) -> None:
         """Serve one transport by name until it ends or a signal comes; blocks.
 
-        What handlers started and left running is not waited for, only named in the log.
+        With `workers`, so many processes serve at one address, each of which imports the program anew. What handlers
+        started and left running is not waited for, only named in the log.
         """
-        self._serving.run(transport, options)
+        self._runner.run(transport, options)
 
     def asgi(
         self, path: str = "/mcp", *, websocket: bool | WebSocketKeywords = False, **options: Unpack[AsgiKeywords]
     ) -> AsgiApp:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
-        return self._serving.asgi(path, websocket, options)
+        return self._runner.asgi(path, websocket, options)
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
@@ -539,25 +589,6 @@ class Server:
     async def drain(self, grace: float) -> None:
         """Refuse new calls on open links, and wait for the running ones, at most `grace` seconds."""
         await self.host.drain(grace)
-
-
-def _require_texts(**given: Any) -> None:
-    for name, value in given.items():
-        if not isinstance(value, str):
-            raise SetupError(f"Server: {name} must be a str, not {value!r}")
-
-
-def _decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
-    def decorate(fn: F) -> F:
-        register(fn)
-        return fn
-
-    return decorate
-
-
-def _name(fn: Any, options: Mapping[str, object]) -> str:
-    """Say what a handler is called, for errors."""
-    return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))
 
 
 def _options(kind: type[Offered], options: Mapping[str, object], what: str) -> Offered:

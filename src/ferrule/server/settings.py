@@ -13,6 +13,7 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Icon
 from ferrule.settings.option import (
+    A_YEAR,
     Bytes,
     FilePath,
     NonNegativeInt,
@@ -25,12 +26,17 @@ from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.settings import TaskSettings
+    from ferrule.stores.stores import Stores
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog, Receipts
     from ferrule.telemetry.tracer import Tracing
 
 Rate = Annotated[float, Meta(ge=1)]
 """So many a second, and in one burst."""
+Workers = Annotated[int, Meta(ge=1, le=32)]
+"""How many processes serve at one address: the id of a session has one character for its process."""
+WorkerAge = Annotated[float, Meta(ge=1, le=A_YEAR, extra={"unit": "seconds"})]
+WorkerMemory = Annotated[int, Meta(ge=1024 * 1024, extra={"unit": "bytes"})]
 ResultPolicy = Literal["refuse", "truncate", "spill"]
 
 
@@ -41,9 +47,17 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     """The file of `ferrule run`, with the name of its server where it has several: `server.py:app`."""
     transport: str = DEFAULT
     """How clients reach the server."""
+    workers: Workers | None = None
+    """How many processes serve; None for this one alone."""
+    worker_max_age: WorkerAge | None = None
+    """After how long a worker is replaced by a new one, or up to a fifth earlier; None for never."""
+    worker_max_memory: WorkerMemory | None = None
+    """How much memory a worker may hold before it is replaced by a new one; None for any."""
 
     def __post_init__(self) -> None:
         check(self)
+        if self.workers is None and (self.worker_max_age or self.worker_max_memory):
+            raise SetupError("worker_max_age and worker_max_memory are for several processes: set workers too")
         if self.transport not in TRANSPORTS:
             raise SetupError(f"transport must be one of {', '.join(TRANSPORTS)}, not {self.transport!r}")
 
@@ -131,6 +145,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     """How many resources and tasks one client may listen to."""
     tasks: TaskSettings | None = None
     """How tasks are kept; None for the defaults."""
+    stores: Stores | str | None = None
+    """Where nodes share sessions, tasks and more: Stores.redis(…), or `redis://…`, `sqlite:PATH`, `memory:`."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
     tracing: Tracing | Mapping[str, Any] | bool | None = None
@@ -148,6 +164,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
+        if self.stores is not None:
+            self._require_stores()
         if self.tasks is not None:
             from ferrule.runtime.tasks.settings import TaskSettings
 
@@ -156,6 +174,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
         for version in self.versions:
             if version not in REVISIONS:
                 raise SetupError(f"versions must be some of {', '.join(REVISIONS)}, not {version}")
+
+    def _require_stores(self) -> None:
+        from ferrule.stores.stores import require_stores
+
+        require_stores(self.stores)
 
     @property
     def receipt_log(self) -> ReceiptLog | None:
@@ -185,3 +208,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 def read_run_settings(given: Mapping[str, object]) -> RunSettings:
     """Make the settings of a run of arguments, of the environment and of the `ferrule.toml` in use."""
     return read_sourced("run", RunSettings, given, "run")
+
+
+def require_texts(**given: Any) -> None:
+    """Raise SetupError for what must be a text and is none."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise SetupError(f"Server: {name} must be a str, not {value!r}")

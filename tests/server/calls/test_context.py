@@ -11,7 +11,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-from ferrule import Client, Context, Http, Middleware, Server, SetupError, ToolError
+from ferrule import Client, Context, Http, Middleware, PeerError, Server, SetupError, ToolError
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
 from ferrule.testing import pair
@@ -581,3 +581,85 @@ async def test_a_handler_knows_how_its_request_came(era):
         assert (await client.call_tool("how")).data == "http"
     await app.stop()
     await serving
+
+
+class TestTheServersOwnOffers:
+    """What a handler may ask of its own server."""
+
+    @staticmethod
+    def app():
+        app = Server("shelf")
+
+        @app.tool
+        async def look(ctx: Context) -> list[str]:
+            found = [tool.name for tool in await ctx.list_tools()]
+            found += [resource.uri for resource in await ctx.list_resources()]
+            found += [template.uri_template for template in await ctx.list_resource_templates()]
+            found += [prompt.name for prompt in await ctx.list_prompts()]
+            return found
+
+        @app.tool(visible=lambda ctx: False)
+        async def secret() -> str:
+            return ""
+
+        @app.tool
+        def fill(ctx: Context) -> str:
+            result = ctx.sync.get_prompt("review", {"language": "Go"})
+            return f"{result.messages[0].content.text} {ctx.transport}"
+
+        @app.tool
+        async def misfill(ctx: Context, name: str) -> None:
+            await ctx.get_prompt(name)
+
+        app.add_resource("note://now", lambda: "n")
+        app.add_resource("note://{day}", lambda day: day)
+
+        @app.prompt
+        async def review(language: str, ctx: Context) -> str:
+            return f"review {language} for {ctx.call.method}"
+
+        return app
+
+    async def test_the_lists_are_what_the_client_sees_also_in_a_mounted_server(self, era):
+        app = self.app()
+        host = Server("host")
+        host.mount(app, prefix="in")
+        seen = ["look", "fill", "misfill", "note://now", "note://{day}", "review"]
+        async with Client(app, mode=era) as client, Client(host, mode=era) as outside:
+            assert (await client.call_tool("look")).data == seen
+            assert (await outside.call_tool("in_look")).data == seen
+            assert (await client.call_tool("fill")).data == "review Go for tools/call memory"
+            assert (await outside.call_tool("in_fill")).data == "review Go for tools/call memory"
+            with pytest.raises(PeerError, match="Unknown prompt: reveiw; did you mean 'review'"):
+                await client.call_tool("misfill", {"name": "reveiw"})
+            with pytest.raises(PeerError, match="Missing required argument 'language'"):
+                await client.call_tool("misfill", {"name": "review"})
+
+    async def test_a_session_has_an_id_of_its_own_and_the_stateless_era_has_none(self, era):
+        app = Server("s")
+
+        @app.tool
+        async def session(ctx: Context) -> tuple[str | None, str | None]:
+            return ctx.session_id, ctx.headers.get("mcp-session-id")
+
+        listener = Http(port=0)
+        ready = asyncio.Event()
+        serving = asyncio.create_task(app.serve(listener, ready=ready.set))
+        await ready.wait()
+        ids = []
+        try:
+            for target in (app, app, listener.url):
+                async with Client(target, mode=era) as client:
+                    first, named = (await client.call_tool("session")).data
+                    again, _ = (await client.call_tool("session")).data
+                    assert first == again
+                    assert named in (None, first)
+                    ids.append(first)
+        finally:
+            await app.stop()
+            await serving
+        if era == "handshake":
+            assert len(set(ids)) == 3
+            assert all(ids)
+        else:
+            assert ids == [None, None, None]

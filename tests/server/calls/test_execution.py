@@ -374,7 +374,7 @@ async def test_bad_arguments_as_errors_in_the_stateless_era(wire):
     app.add_tool("add", lambda a: a, schema={"type": "object", "required": ["a"]})
     async with wire(app, "stateless") as peer:
         assert (await peer.call("add"))["error"]["code"] == -32602
-    with pytest.raises(SetupError, match="bad_arguments must be one of auto, result, error"):
+    with pytest.raises(SetupError, match="bad_arguments must be one of auto, error, result"):
         Server("s", bad_arguments="maybe")
 
 

@@ -247,7 +247,7 @@ async def test_over_http_a_session_and_a_stranger_are_told_apart(era):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"result_policy": "hide"}, "result_policy must be one of refuse, truncate, spill"),
+        ({"result_policy": "hide"}, "result_policy must be one of refuse, spill, truncate"),
         ({"result_limit": 0}, "result_limit must be at least 1 byte or None, not 0 bytes"),
         ({"result_policy": "spill"}, "result_policy needs a result_limit"),
     ],

@@ -73,6 +73,8 @@ def endless():
         (2**70, "1180591620717411303424"),
         (Loud("hi"), '"hi"'),
         ([Dozen(12), Share(0.5)], "[12,0.5]"),
+        ([None, 0x00CB7FF000000000], "[null,57280089041141760]"),  # its bytes hold those of an infinity
+        ([None, "null", 2**70], '[null,"null",1180591620717411303424]'),
     ],
     ids=repr,
 )

@@ -257,5 +257,5 @@ async def test_what_was_lost_is_registered_again_when_the_registry_is_restarted(
 async def test_a_server_whose_registry_nobody_asks_for_keeps_none() -> None:
     app, tcp = greeter(), Tcp(port=0)
     async with served(app, tcp), Client(tcp.url):
-        assert app._serving.directory._registry is None
+        assert app._runner.directory._registry is None
         assert app.host.links.watcher is None

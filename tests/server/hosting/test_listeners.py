@@ -109,7 +109,7 @@ class Fragile:
 
 
 DEATHS = [*(("task", kind) for kind in LISTENERS), ("socket", "tcp"), ("socket", "http"), ("socket", "ws")]
-"""The system does not tell of the end of a Unix socket."""
+"""A Unix socket that is shut down is bound again by its listener, without a restart: `test_unix.py`."""
 
 
 @pytest.mark.parametrize(("death", "kind"), DEATHS)

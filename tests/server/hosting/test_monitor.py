@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ferrule import Caching, Client, Context, Http, Observer, Server, Tcp, ToolError
-from ferrule.supervision.supervisor import SupervisorEvent
+from ferrule import Caching, Client, Context, Http, Observer, PeerError, Server, Tcp, ToolError
+from ferrule.errors import Busy
+from ferrule.runtime.tasks.settings import TaskSettings
+from ferrule.stores.contracts import StoredTask
+from ferrule.stores.memory import MemoryTasks
 from ferrule.telemetry.exposition import expose
 from ferrule.types import ObservedRequest, Outcome
 
@@ -283,8 +288,111 @@ def test_restarts_and_the_registry_can_be_seen() -> None:
         assert app.registry.find("server", "app") is not None
         assert shown(app, "ferrule_registry_entries")["server",] == 1
         assert shown(app, "ferrule_registry_entries")["transport",] == 1
-        app.host.supervised(SupervisorEvent(kind="restarting", path="app/listeners/tcp"))
-        assert shown(app, "ferrule_child_restarts_total") == {("app/listeners/tcp",): 1}
+        assert shown(app, "ferrule_child_restarts_total") == {}
+        for times in (1, 2):
+            listener._accepting[0]._listening.shutdown(socket.SHUT_RDWR)  # as it dies, and is bound again
+            await until(lambda: shown(app, "ferrule_child_restarts_total") == {("app/listeners/tcp",): times})  # noqa: B023
+            await until(lambda: bool(listener._accepting))
+        await app.stop()
+        await asyncio.wait_for(serving, 60)
+
+    asyncio.run(scene())
+
+
+def http_bytes(app: Server) -> tuple[float, float]:
+    """Return how many bytes came over HTTP, and how many were written."""
+    return shown(app, "ferrule_received_bytes_total")["http",], shown(app, "ferrule_sent_bytes_total")["http",]
+
+
+@pytest.mark.parametrize("mode", ["handshake", "stateless"])
+def test_the_bytes_of_http_are_counted_also_after_their_connection(mode: Any) -> None:
+    """TBEH-10"""
+
+    async def scene() -> None:
+        app = Workshop()
+        listener, ready = Http(port=0), asyncio.Event()
+        serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+        await ready.wait()
+        async with Client(listener.url, mode=mode) as client:
+            received, sent = http_bytes(app)
+            await client.call_tool("add", {"a": 1, "b": 2})
+            received_then, sent_then = http_bytes(app)
+            assert 150 < received_then - received < 2_000
+            assert 150 < sent_then - sent < 2_000
+        await until(lambda: total(app, "ferrule_connections") == 0)
+        await app.stop()
+        await asyncio.wait_for(serving, 60)
+        assert http_bytes(app)[0] >= received_then
+        assert http_bytes(app)[1] >= sent_then
+
+    asyncio.run(scene())
+
+
+def test_the_bytes_of_http2_are_counted() -> None:
+    async def scene() -> None:
+        app = Workshop()
+        listener, ready = Http(port=0, http2=True), asyncio.Event()
+        serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+        await ready.wait()
+        async with httpx.AsyncClient(http1=False, http2=True) as web:
+            base = f"http://127.0.0.1:{listener.address[1]}"
+            page = (await web.get(f"{base}/metrics")).text
+            assert shown(app, "ferrule_sent_bytes_total")["http",] > len(page)
+            assert shown(app, "ferrule_received_bytes_total")["http",] > 50
+        await app.stop()
+        await asyncio.wait_for(serving, 60)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_operations_of_the_store_of_tasks_are_counted(*, late: bool) -> None:
+    """Also where metrics are asked for after the first task was made."""
+
+    class Full(MemoryTasks):
+        async def create(self, task: StoredTask, now: float) -> None:
+            if task.tool == "fail":
+                raise Busy("no room")
+            await super().create(task, now)
+
+    async def scene() -> None:
+        app = Server("app", metrics=not late, tasks=TaskSettings(store=Full()))
+
+        @app.tool(task=True)
+        async def slow() -> str:
+            return "done"
+
+        @app.tool(task=True)
+        async def fail() -> str:
+            return "never"
+
+        async with Client(app, tasks=True) as client:
+            if late:
+                task = await client.start_task("slow")
+                await task.result()
+                assert shown(app, "ferrule_store_operations_total") == {}
+            task = await client.start_task("slow")
+            await task.result()
+            with pytest.raises(PeerError, match="no room"):
+                await client.start_task("fail")
+        counted = shown(app, "ferrule_store_operations_total")
+        assert counted["task_create",] == 2
+        assert counted["task_update",] >= 1
+        assert shown(app, "ferrule_store_errors_total") == {("task_create",): 1}
+        assert shown(app, "ferrule_store_operation_seconds_count")["task_create",] == 2
+
+    asyncio.run(scene())
+
+
+def test_events_that_are_kept_for_a_lost_reader_are_operations_of_a_store() -> None:
+    async def scene() -> None:
+        app = Workshop()
+        listener, ready = Http(port=0, response="sse"), asyncio.Event()
+        serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+        await ready.wait()
+        async with Client(listener.url, mode="handshake") as client:
+            await client.call_tool("add", {"a": 1, "b": 2})
+        assert shown(app, "ferrule_store_operations_total")["event_append",] >= 1
         await app.stop()
         await asyncio.wait_for(serving, 60)
 

@@ -89,9 +89,9 @@ async def test_telemetry_that_crashes_never_reaches_the_calls() -> None:
     async def hang(ready: Callable[[], None]) -> None:
         await asyncio.sleep(3600)
 
-    app._serving.add_exporter(Child("stuck", hang))
+    app._runner.add_exporter(Child("stuck", hang))
     async with served(app, tcp), Client(tcp.url) as client:
-        app._serving.add_exporter(Child("exporter", export))
+        app._runner.add_exporter(Child("exporter", export))
         await until(lambda: len(starts) >= 2)
         stuck, exporter = children(app)["telemetry"].children
         assert stuck.state == "starting"

@@ -246,6 +246,72 @@ async def test_an_http_answer_says_when_to_come_again(mode, status):
     await asyncio.wait_for(serving, 60)
 
 
+@pytest.mark.parametrize("mode", ["stateless", "handshake"])
+async def test_every_http_answer_says_what_is_left(mode):
+    """Also that of a request which takes nothing; of quotas that a request has nothing to do with nothing is said."""
+    app = limited(RateLimit({"server": "3/min", "tool": "60/s"}))
+    ready = asyncio.Event()
+    listener = Http(port=0)
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    async with httpx.AsyncClient() as web:
+        peer = Poster(web, listener.url, mode)
+        opened = await peer.begin()
+        listed = await peer.ask("tools/list", {})
+        called = [await peer.call("ping") for _ in range(2)]
+        listed_later = await peer.ask("tools/list", {})
+    if opened is not None:
+        assert opened.headers["ratelimit"] == '"server";r=3;t=0'
+    assert listed.headers["ratelimit-policy"] == '"server";q=3;w=60'
+    assert listed.headers["ratelimit"] == '"server";r=3;t=0'
+    assert [answer.headers["ratelimit-policy"] for answer in called] == ['"server";q=3;w=60, "tool";q=60;w=1'] * 2
+    assert [answer.headers["ratelimit"].partition(";t")[0] for answer in called] == ['"server";r=2', '"server";r=1']
+    assert listed_later.headers["ratelimit"].startswith('"server";r=1;t=')
+    await app.stop()
+    await asyncio.wait_for(serving, 60)
+
+
+@pytest.mark.parametrize("mode", ["stateless", "handshake"])
+async def test_a_stream_of_events_says_what_is_left(mode):
+    app = limited(RateLimit({"server": "3/min"}))
+    ready = asyncio.Event()
+    listener = Http(port=0, response="sse")
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    async with httpx.AsyncClient() as web:
+        peer = Poster(web, listener.url, mode)
+        await peer.begin()
+        answer = await peer.call("ping")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["ratelimit"].startswith('"server";r=2;t=')
+    await app.stop()
+    await asyncio.wait_for(serving, 60)
+
+
+async def test_a_key_of_ones_own_is_asked_about_calls_that_count_only():
+    """It may not know what to make of others."""
+    asked = []
+
+    def by(call):
+        asked.append(call.method)
+        return call.params.name
+
+    app = limited(RateLimit("3/min", by=by))
+    ready = asyncio.Event()
+    listener = Http(port=0)
+    serving = asyncio.ensure_future(app.serve(listener, ready=ready.set))
+    await ready.wait()
+    async with httpx.AsyncClient() as web:
+        peer = Poster(web, listener.url, "stateless")
+        listed = await peer.ask("tools/list", {})
+        called = await peer.call("ping")
+    assert "ratelimit" not in listed.headers
+    assert called.headers["ratelimit"].startswith('"calls";r=2;t=')
+    assert asked == ["tools/call"]
+    await app.stop()
+    await asyncio.wait_for(serving, 60)
+
+
 class Poster:
     """A client of HTTP that shows statuses and headers."""
 
@@ -260,14 +326,21 @@ class Poster:
             answer = await self.post({"id": 0, "method": "initialize", "params": params})
             self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
             await self.post({"method": "notifications/initialized"})
+            return answer
+        return None
 
     async def call(self, name):
-        params = {"name": name, "arguments": {}}
+        return await self.ask("tools/call", {"name": name, "arguments": {}})
+
+    async def ask(self, method, params):
         if self.mode == "stateless":
             key = "io.modelcontextprotocol"
             params["_meta"] = {f"{key}/protocolVersion": "2026-07-28", f"{key}/clientCapabilities": {}}
-            self.headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": name}
-        return await self.post({"id": 1, "method": "tools/call", "params": params})
+            self.headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
+            self.headers.pop("mcp-name", None)
+            if "name" in params:
+                self.headers["mcp-name"] = params["name"]
+        return await self.post({"id": 1, "method": method, "params": params})
 
     async def post(self, message):
         return await self.web.post(self.url, json={"jsonrpc": "2.0", **message}, headers=self.headers)

@@ -10,7 +10,8 @@ import pytest
 
 from ferrule import CapabilityNotSupported, Client, Http, Server, Tcp, WebSocket
 from ferrule.budgets import process
-from ferrule.budgets.bounds import MAX_URI_LENGTH
+from ferrule.budgets.bounds import MAX_ID_LENGTH, MAX_URI_LENGTH
+from ferrule.errors import InvalidParams
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
 from ferrule.server.notifications.subscriptions import Subscriber, Subscriptions
 from ferrule.testing import pair
@@ -535,3 +536,34 @@ async def until(holds):
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+def test_a_subscriber_that_has_no_channel_is_told_nothing():
+    subscriber = Subscriber(None, uris=["a://b"])
+    subscriber.tell(None)
+    assert subscriber.uris == {"a://b"}
+
+
+@pytest.mark.parametrize(
+    ("uris", "tasks", "why"),
+    [
+        (["a://1", "a://2", "a://3"], [], "Too many subscriptions: a server has room for 2 of one client"),
+        (["a://" + "x" * MAX_URI_LENGTH], [], "The URI is too long"),
+        ([], ["x" * (MAX_ID_LENGTH + 1)], "The id of a task is too long"),
+    ],
+)
+def test_a_wish_that_nobody_may_have_is_refused_before_anything_is_done(uris, tasks, why):
+    with pytest.raises(InvalidParams, match=why):
+        Subscriptions(most=2).check(uris, tasks)
+
+
+def test_a_uri_that_is_not_ascii_is_counted_with_four_bytes_a_character():
+    """Python keeps a text that has one such character with as many for all of them."""
+    subscriptions = Subscriptions()
+    plain = Subscriber(None, uris=["a://xxxxx"], holder="ada")
+    other = Subscriber(None, uris=["a://xxxx\u20ac"], holder="ada")
+    for subscriber in (plain, other):
+        subscriptions.add(subscriber)
+    assert other.cost - plain.cost == 3 * len("a://xxxxx")
+    for subscriber in (plain, other):
+        subscriptions.remove(subscriber)

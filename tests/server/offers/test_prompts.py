@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ferrule import Context, PeerError, Server, SetupError
+from ferrule.errors import UrlElicitationRequired
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents
 from ferrule.schema.content import TextContent as Text
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
@@ -342,3 +343,17 @@ async def test_no_arguments_may_be_written_as_null_as_for_a_tool(era):
         asked = {"ref": {"type": "ref/prompt", "name": "choose"}, "argument": {"name": "color", "value": "r"}}
         completed = await client.request("completion/complete", {**asked, "context": None})
         assert completed["completion"]["values"] == ["red"]
+
+
+async def test_a_prompt_that_needs_a_visit_first_names_the_url():
+    app = Server("shop")
+    visit = {"mode": "url", "message": "Pay", "url": "https://pay.example/1", "elicitationId": "1"}
+
+    @app.prompt
+    async def advice() -> str:
+        raise UrlElicitationRequired("Pay first", {"elicitations": [visit]})
+
+    async with pair(app, "handshake") as client:
+        with pytest.raises(PeerError, match="Pay first") as caught:
+            await client.get_prompt("advice")
+        assert caught.value.data == {"elicitations": [visit]}

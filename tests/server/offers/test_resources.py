@@ -2,17 +2,20 @@
 
 import asyncio
 import base64
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import pytest
 
 from ferrule import Context, PeerError, Server, SetupError, ToolError
-from ferrule.errors import ResourceNotFound
+from ferrule.errors import ResourceNotFound, UrlElicitationRequired
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
 from ferrule.schema.model import Annotations, Icon
-from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.resources import ReadResourceResult, Resource
+from ferrule.server.offers import resources as resources_module
+from ferrule.server.offers.resources import FixedUri
 from ferrule.testing import pair
 
 NOT_FOUND = {"handshake": -32002, "stateless": -32602}
@@ -418,3 +421,89 @@ async def test_a_function_may_take_a_list_of_its_uri_as_one_text(era, template, 
 
     async with pair(app, era) as client:
         assert (await client.read_resource(uri)).text == "a/b/c.txt"
+
+
+def test_a_uri_without_variables_matches_itself_alone():
+    assert FixedUri("a://b").match("a://b") == {}
+    assert FixedUri("a://b").match("a://c") is None
+
+
+async def test_a_read_that_needs_a_visit_first_names_the_url():
+    app = Server("shop")
+    visit = {"mode": "url", "message": "Pay", "url": "https://pay.example/1", "elicitationId": "1"}
+
+    @app.resource("goods://one")
+    async def one() -> str:
+        raise UrlElicitationRequired("Pay first", {"elicitations": [visit]})
+
+    async with pair(app, "handshake") as client:
+        with pytest.raises(PeerError, match="Pay first") as caught:
+            await client.read_resource("goods://one")
+        assert caught.value.data == {"elicitations": [visit]}
+
+
+async def test_what_an_object_reads_is_sent_as_it_is_where_it_is_no_result(era):
+    """Such as an answer of another server, which is passed on unread."""
+
+    class Elsewhere:
+        resource = Resource(uri="far://away", name="away")
+
+        async def read(self, uri: str, call: Any) -> Any:
+            return {"contents": [{"uri": uri, "text": "from afar"}], "ttlMs": 0, "cacheScope": "private"}
+
+    app = Server("near")
+    app.add_resource(Elsewhere())
+    async with pair(app, era) as client:
+        assert (await client.read_resource("far://away")).text == "from afar"
+
+
+async def test_middleware_of_a_mounted_server_cannot_make_one_resource_another():
+    app = notes()
+    resources = app.offers.resources
+    entry, _ = resources.find("notes://today")
+    call: Any = SimpleNamespace(params=SimpleNamespace(uri="notes://tomorrow"))
+    with pytest.raises(ResourceNotFound):
+        await resources._read_inside(entry, call)
+
+
+async def test_a_handler_reads_what_is_kept_like_any_other(era):
+    app = Server("kept")
+    reads = []
+
+    @app.resource("clock://now", ttl=60.0)
+    async def clock() -> str:
+        reads.append(1)
+        return "tick"
+
+    @app.tool
+    async def look(ctx: Context) -> str:
+        return (await ctx.read_resource("clock://now")).text
+
+    async with pair(app, era) as client:
+        assert [(await client.call_tool("look")).data for _ in range(2)] == ["tick", "tick"]
+    assert len(reads) == 1
+
+
+async def test_of_the_reads_that_are_kept_the_oldest_go_first_and_large_ones_are_not(monkeypatch):
+    monkeypatch.setattr(resources_module, "MAX_KEPT", 2)
+    app = Server("kept")
+    read = []
+
+    @app.resource("page://{name}", ttl=60.0)
+    async def page(name: str) -> str:
+        read.append(name)
+        return name * 10
+
+    async with pair(app, cache=False) as client:
+        for name in ("a", "b", "b", "c", "c", "b", "a"):
+            await client.read_resource(f"page://{name}")
+        assert read == ["a", "b", "c", "a"]
+        monkeypatch.setattr(resources_module, "MAX_KEPT_BYTES", app.offers.resources.kept_bytes - 1)
+        app.notify_resource_updated("page://c")
+        for name in ("d", "d"):
+            await client.read_resource(f"page://{name}")
+        assert read == ["a", "b", "c", "a", "d"]
+        monkeypatch.setattr(resources_module, "MAX_KEPT_BYTES", 1)
+        for name in ("e", "e"):
+            await client.read_resource(f"page://{name}")
+        assert read == ["a", "b", "c", "a", "d", "e", "e"]

@@ -772,7 +772,7 @@ class TestSetup:
 
     def test_what_is_no_function_is_no_tool(self):
         for register in (Server("x").tool, Server("x").prompt):
-            with pytest.raises(SetupError, match="5 is not a callable object"):
+            with pytest.raises(SetupError, match="a function is wanted here, not 5"):
                 register(5)
 
     def test_an_unknown_annotation_is_named(self):

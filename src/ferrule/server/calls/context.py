@@ -128,7 +128,9 @@ def text_of(data: object) -> str:
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from ferrule.schema.resources import ReadResourceResult
+    from ferrule.schema.prompts import GetPromptResult, Prompt
+    from ferrule.schema.resources import ReadResourceResult, Resource, ResourceTemplate
+    from ferrule.schema.tools import Tool
 
     State = TypeVar("State", default=Any)
 else:
@@ -178,6 +180,14 @@ class Context(ClientRequests, Generic[State]):
     def transport(self) -> str:
         """How the request came: `stdio`, `http`, `websocket`, `tcp`, `unix` or `memory`."""
         return self._call.origin.carrier
+
+    @property
+    def session_id(self) -> str | None:
+        """The id of the client's session, the same for all its calls; None in the stateless era, which has none.
+
+        Over HTTP it is the `Mcp-Session-Id`: whoever knows it can speak for the session, so it belongs in no result.
+        """
+        return self._outer_services.links.session_id(self._call)
 
     @property
     def identity(self) -> Principal | None:
@@ -353,11 +363,31 @@ class Context(ClientRequests, Generic[State]):
         """Hide tools, resources or prompts from this session; without one, from this principal."""
         self._outer_services.switch(self._call, self._services, names, tags, kind, on=False)
 
+    async def list_tools(self) -> list[Tool]:
+        """Return the tools of the server that this client sees."""
+        return self._outer_services.listed("tool", self._call, self._services)
+
+    async def list_resources(self) -> list[Resource]:
+        """Return the resources of the server that this client sees."""
+        return self._outer_services.listed("resource", self._call, self._services)
+
+    async def list_resource_templates(self) -> list[ResourceTemplate]:
+        """Return the resource templates of the server that this client sees."""
+        return self._outer_services.listed("resource template", self._call, self._services)
+
+    async def list_prompts(self) -> list[Prompt]:
+        """Return the prompts of the server that this client sees."""
+        return self._outer_services.listed("prompt", self._call, self._services)
+
     # -- the rest
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Read one of the server's own resources."""
         return await self._services.read(uri, lambda: self._call)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
+        """Fill in one of the server's own prompts."""
+        return await self._services.fill(name, arguments, self._call)
 
     @property
     def sync(self) -> SyncContext:

@@ -6,7 +6,7 @@ import base64
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 
 from msgspec import Struct
 
@@ -46,6 +46,10 @@ class KeptResults:
         self._clock = clock
         self._kept: dict[str, KeptResult] = {}
         self._lock = threading.Lock()
+        self.on_keep: Callable[[str, KeptResult], None] | None = None
+        """Called with each result that is kept, from any thread; None where there is one node."""
+        self.elsewhere: Callable[[str], Awaitable[KeptResult | None]] | None = None
+        """Finds a result that another node keeps; None where there is one node."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -61,7 +65,9 @@ class KeptResults:
         uri = PREFIX + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
         with self._lock:  # files are kept from worker threads
             self._make_room(owner, size)
-            self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
+            kept = self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
+        if self.on_keep is not None:
+            self.on_keep(uri, kept)
         return uri
 
     def _make_room(self, owner: Hashable, size: int) -> None:
@@ -91,6 +97,18 @@ class KeptResults:
         with self._lock:
             kept = self._kept.get(uri)
         if kept is None or kept.owner != owner or kept.expires <= self._clock():
+            raise ResourceNotFound(uri)
+        return kept
+
+    async def look_for(self, owner: Hashable, uri: str) -> KeptResult:
+        """Return what is kept for this owner, here or at another node; raises ResourceNotFound."""
+        try:
+            return self.find(owner, uri)
+        except ResourceNotFound:
+            if self.elsewhere is None:
+                raise
+        kept = await self.elsewhere(uri)
+        if kept is None or kept.owner != owner:
             raise ResourceNotFound(uri)
         return kept
 

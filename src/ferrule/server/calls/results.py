@@ -7,6 +7,7 @@ import copy
 import functools
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,10 @@ from ferrule.server.functions.types.known import encode_hook
 logger = logging.getLogger("ferrule.results")
 
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
+_pack = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
+
+_PACKED_NONFINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""How MessagePack begins a NaN or an infinity; no text in UTF-8 looks so, other bytes may."""
 
 Wrap = Callable[[Any], CallToolResult]
 
@@ -105,9 +110,17 @@ def json_of(value: object) -> bytes:
         raise UnwritableResult("the result is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as reason:
         raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
-    if b"null" in written and has_nonfinite(value):
+    if b"null" in written and _may_have_nonfinite(value) and has_nonfinite(value):
         raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
     return written
+
+
+def _may_have_nonfinite(value: object) -> bool:
+    """Whether it is worth looking for NaN and infinity: a null in a large result is mostly just a null."""
+    try:
+        return _PACKED_NONFINITE.search(_pack(value)) is not None
+    except (TypeError, ValueError, OverflowError, NotImplementedError):
+        return True
 
 
 def has_nonfinite(value: object) -> bool:
@@ -162,7 +175,9 @@ def blocks(value: Any) -> list[ContentBlock]:
 
 def _holds_blocks(value: object) -> bool:
     """Return whether a value is a list of content, whatever its type promised."""
-    return isinstance(value, list | tuple) and any(isinstance(item, CONTENT_TYPES) for item in value)
+    if not isinstance(value, list | tuple):
+        return False
+    return any(issubclass(kind, CONTENT_TYPES) for kind in set(map(type, value)))
 
 
 def wrapped_text(value: object) -> CallToolResult:

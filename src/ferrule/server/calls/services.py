@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ferrule.protocol.call import Call
 from ferrule.protocol.handshake import Handshake
 from ferrule.schema.lifecycle import ServerCapabilities
+from ferrule.schema.model import Params
+from ferrule.schema.prompts import GetPromptResult
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.server.application import Application
 from ferrule.server.calls.kept_results import KeptResults
@@ -32,6 +34,12 @@ class Services:
 
     read: Callable[[str, Callable[[], Call]], Awaitable[ReadResourceResult]]
     """Reads one of the server's own resources, for a call that is asked for when it is needed."""
+    listed: Callable[[str, Call, Services], list[Any]]
+    """Returns what a caller sees of one kind in a server, as it is listed there."""
+    fill: Callable[[str, Mapping[str, str] | None, Call], Awaitable[GetPromptResult]]
+    """Fills in one of the server's own prompts, as part of a call."""
+    answer: Callable[[str, Params, Call], Awaitable[Any]]
+    """Answers a request of another method as part of a call, as if the same client had sent it."""
     switch: Switch
     lifespan: Callable[[], Any]
     """Returns what the lifespan yielded; raises SetupError while it has not begun."""

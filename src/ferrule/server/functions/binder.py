@@ -229,6 +229,8 @@ class _Output:
         self._name = signature.name
         self._content_types = content_types
         self._declared: Any = Any
+        self._items: type | None = None
+        """The type of all items, where a list of just that type is declared."""
         self._type: Any = Any
         self.is_otherwise = False
         self._checker: Checker | None = None
@@ -247,11 +249,14 @@ class _Output:
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
         self._declared = type_
+        self._items = _item_type(type_)
         self._type = made
 
     def check(self, value: object) -> None:
         """Raise `InvalidOutput` when a value does not fit."""
         if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
+            return
+        if type(value) is list and self._items is not None and set(map(type, value)) == {self._items}:
             return
         if self.schema is None or isinstance(value, self._content_types):
             return
@@ -284,6 +289,16 @@ class _Output:
         except (msgspec.ValidationError, RecursionError):
             return False
         return not (isinstance(builtins, float) and not math.isfinite(builtins))
+
+
+def _item_type(declared: object) -> type | None:
+    """Return the class whose instances need no look, where a list of them is declared; a float may be no number."""
+    if get_origin(declared) is not list:
+        return None
+    (item,) = get_args(declared)
+    if isinstance(item, type) and get_origin(item) is None and item is not float:
+        return item
+    return None
 
 
 def _given_by(signature: Signature) -> Any:

@@ -157,6 +157,8 @@ def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
     """Every parameter a call may still fill: what a partial presets is not offered again."""
     if isinstance(fn, classmethod):
         raise SetupError(f"{name} is an unbound classmethod: register it through its class, as in Class.{name}")
+    if not callable(fn):
+        raise SetupError(f"a function is wanted here, not {fn!r}")
     try:
         offered = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError) as error:

@@ -352,17 +352,21 @@ class Builtins:
         self._require("logging")
         if self._links.has_session(call):
             self._links.state(call).log_level = LEVELS[call.params.level]
+            self._links.said(call)
         return EmptyResult()
 
     def subscribe(self, call: Call) -> EmptyResult:
         """Let the client's link hear of a resource."""
         self._require("resources.subscribe")
         self._subscriptions.check((call.params.uri,))
-        self._offers.resources.find(call.params.uri)
+        entry, _ = self._offers.resources.find(call.params.uri)
+        if entry.scopes:
+            entry.admit(call, self._offers.services)
         subscriber = self._links.subscriber(call)
         if subscriber is None:
             raise InvalidRequest("A subscription needs a session, and this server keeps none")
         self._subscriptions.subscribe(subscriber, call.params.uri)
+        self._links.said(call)
         return EmptyResult()
 
     def unsubscribe(self, call: Call) -> EmptyResult:
@@ -371,6 +375,7 @@ class Builtins:
         subscriber = self._links.subscriber(call)
         if subscriber is not None:
             self._subscriptions.unsubscribe(subscriber, call.params.uri)
+            self._links.said(call)
         return EmptyResult()
 
     async def listen(self, call: Call) -> EmptyResult:

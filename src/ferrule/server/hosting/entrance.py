@@ -16,6 +16,8 @@ from ferrule.wire.channel import Origin, Receiver
 if TYPE_CHECKING:
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observers
+    from ferrule.transports.http.endpoint.cluster import Cluster
+    from ferrule.transports.http.endpoint.neighbours import Neighbours
     from ferrule.transports.http.routes.custom import CustomRoute
 
 
@@ -74,6 +76,20 @@ class Entrance:
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
         return self._host.custom_routes
+
+    def said_before(self, link: Receiver) -> Sequence[bytes]:
+        """Return what a session's client has said since its handshake that still holds, as frames."""
+        return self._host.said_before(link)
+
+    @property
+    def neighbours(self) -> Neighbours | None:
+        """The other workers of the server."""
+        return self._host.neighbours
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes the server is one of."""
+        return self._host.cluster
 
     @property
     def observer(self) -> Observers | None:

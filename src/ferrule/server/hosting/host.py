@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec import structs
 
 from ferrule.errors import Overloaded
@@ -25,7 +26,8 @@ from ferrule.runtime.link import Link
 from ferrule.runtime.requests import LinkOptions
 from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.schema.lifecycle import ServerCapabilities
-from ferrule.schema.model import Implementation
+from ferrule.schema.methods import METHODS
+from ferrule.schema.model import Implementation, Params
 from ferrule.server.application import Application
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
@@ -34,20 +36,29 @@ from ferrule.server.hosting.builtins import Builtins, Greeting
 from ferrule.server.hosting.lifespans import Lifespan, Lifespans
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.middleware.stack import MiddlewareStack
+from ferrule.server.notifications.changes import Change
 from ferrule.server.offers.offers import Offers
+from ferrule.server.offers.versions import choose_versions
 from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.server.cluster.node import ServerNode
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts
+    from ferrule.transports.http.endpoint.cluster import Cluster
+    from ferrule.transports.http.endpoint.neighbours import Neighbours
     from ferrule.transports.http.routes.custom import CustomRoute, Endpoint
     from ferrule.transports.http.routes.web import WebRequest
 
 logger = logging.getLogger("ferrule.server")
+
+STORES_INTERVAL = 2.0
+"""Seconds between two looks whether the stores can be used."""
 
 L = TypeVar("L", bound=Link)
 
@@ -63,6 +74,7 @@ class Host:
         self.extensions = Extensions(services, self.methods, self.offers.tools.catalogue, self.recompose)
         self.lifespans = Lifespans(app, lifespans, self.extensions, services.changes, close=self._close_tasks)
         services.lifespan = self.lifespans.yielded
+        services.answer = self._answer_within
         self.links = services.links
         self.custom_routes: list[CustomRoute] = []
         """What is offered over HTTP beside MCP."""
@@ -73,8 +85,10 @@ class Host:
         self._declared = ServerCapabilities()
         self._dispatcher: Dispatcher | None = None
         self._tasks: Tasks | None = None
+        self._report_store: Callable[[str, float, bool], None] | None = None
+        """What operations of the store of tasks are reported to; None while nobody counts them."""
         implementation = _implementation(app, settings)
-        stateless = _stateless(services, implementation)
+        self._stateless = stateless = _stateless(services, implementation)
         self.eras = Eras(services.handshake, stateless)
         self._greeting = Greeting(implementation, stateless.supported)
         self._offered = self._offers  # bound once: every session holds them
@@ -93,6 +107,10 @@ class Host:
         """Called when what is declared may have changed."""
         if self.receipts is not None and self.receipts.receipts.required:
             self.layers.add(_requiring(self.receipts))
+        self.node = self._new_node(settings)
+        """The server as one of several nodes; None where it has no stores."""
+        self.neighbours: Neighbours | None = None
+        """The other workers of the server; None where there are none."""
         self.unbound: set[str] = set()
         """The listeners that should serve and cannot be reached now."""
         self._users = 0
@@ -100,10 +118,23 @@ class Host:
         self._monitor: Monitor | None = None
         if settings.metrics:
             _ = self.monitor().metrics
-        if settings.log_format is not None:
-            from ferrule.telemetry.logs import write_logs
+        _write_logs(settings)
 
-            write_logs(settings.log_format)
+    def _new_node(self, settings: ServerSettings) -> ServerNode | None:
+        if settings.stores is None:
+            return None
+        from ferrule.server.cluster.node import ServerNode
+        from ferrule.stores.stores import stores_of
+
+        seal_with = None if settings.request_state_keys else self._stateless.seal_with
+        return ServerNode(stores_of(settings.stores, self.services.name), self.services, seal_with)
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes the server is one of, as HTTP needs them."""
+        if self.node is None:
+            return None
+        return self.node.sessions
 
     def own_layers(self) -> list[Middleware]:
         """Return the middleware that options ask for; it surrounds what is added by hand."""
@@ -111,7 +142,10 @@ class Host:
             return []
         from ferrule.server.middleware.rate_limit import WORK, RateLimit
 
-        return [RateLimit(self._settings.rate, methods=WORK)]
+        limit = RateLimit(self._settings.rate, methods=WORK)
+        if self.node is not None:
+            limit.share(self.node.leased_quotas)
+        return [limit]
 
     # -- what is declared, and who answers what
 
@@ -171,7 +205,24 @@ class Host:
             dispatcher.handlers["tools/call"] = self.offers.tools.with_told_errors(dispatcher.handlers["tools/call"])
         if self.offers.tools.know_tasks:
             self._run_as_tasks(dispatcher)
+        if self.offers.visibility.scoped:
+            from ferrule.server.hosting.scope_guard import ScopeGuard
+
+            ScopeGuard(self.offers).surround(dispatcher)
+        if self.offers.versioned:
+            tools, prompts = self.offers.tools.catalogue, self.offers.prompts.catalogue
+            choose_versions(dispatcher, [("tools/call", tools), ("prompts/get", prompts)])
         return dispatcher
+
+    async def _answer_within(self, method: str, params: Params, call: Call) -> Any:
+        """Answer a request as part of a call, with all that surrounds the method."""
+        said = call.row, call.params
+        call.row = METHODS[method]
+        call.params = params
+        try:
+            return await self.dispatcher.handlers[method](call)
+        finally:
+            call.row, call.params = said
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
         """Let calls of tools become tasks; a server without such tools does not even ask."""
@@ -189,8 +240,19 @@ class Host:
             from ferrule.runtime.tasks.tasks import Tasks
             from ferrule.server.calls.tasks import ToolTasks
 
-            self._tasks = Tasks(ToolTasks(self.services), self._settings.tasks)
+            self._tasks = Tasks(ToolTasks(self.services), self._task_settings())
+            if self.node is not None:
+                self.node.share_tasks(self._tasks)
+            if self._report_store is not None:
+                self._tasks.measure(self._report_store)
         return self._tasks
+
+    def _task_settings(self) -> TaskSettings | None:
+        """Return how tasks are kept: where nodes share stores, in those, unless a store of their own was given."""
+        settings = self._settings.tasks
+        if self.node is None:
+            return settings
+        return self.node.task_settings(settings)
 
     async def _close_tasks(self) -> None:
         if self._tasks is not None:
@@ -212,6 +274,16 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
+        if self.node is not None:
+            await self.node.enter()
+        try:
+            await self._enter()
+        except BaseException:
+            if self.node is not None:
+                await self.node.leave()
+            raise
+
+    async def _enter(self) -> None:
         if self.receipts is None:
             await self.lifespans.enter()
         else:
@@ -219,6 +291,15 @@ class Host:
         self._users += 1
         if self._monitor is not None:
             self._monitor.start()
+        if self._users == 1:
+            await self._start_verifier()
+
+    async def _start_verifier(self) -> None:
+        try:
+            await self.verifier.start()
+        except BaseException:
+            await self._leave()
+            raise
 
     async def _enter_with(self, receipts: ReceiptLog) -> None:
         await receipts.enter()
@@ -230,9 +311,18 @@ class Host:
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
+        try:
+            await self._leave()
+        finally:
+            if self.node is not None:
+                await self.node.leave()
+
+    async def _leave(self) -> None:
         self._users -= 1
-        if self._monitor is not None and not self._users:
-            await self._monitor.stop()
+        if not self._users:
+            await self.verifier.close()
+            if self._monitor is not None:
+                await self._monitor.stop()
         try:
             await self.lifespans.leave()
         finally:
@@ -248,14 +338,35 @@ class Host:
                 self.services,
                 self.layers,
                 tasks=self._running_tasks,
-                observe=self._observe,
+                measure_stores=self._measure_stores,
+                observe=self.observe,
                 receipts=self.receipts,
             )
             self._monitor.health.conditions.append(lambda: [f"{name} is not bound" for name in sorted(self.unbound)])
+            if self.node is not None:
+                self._monitor.health.conditions.append(self.node.unready)
+                self._monitor.health.register("stores", self.node.look, interval=STORES_INTERVAL)
             if self._users:
                 self._monitor.start()
             self._monitor.registry_stats = self._registry_stats
         return self._monitor
+
+    def said_before(self, link: Receiver) -> Sequence[bytes]:
+        """Return what a session's client has said since its handshake that still holds, as frames."""
+        assert isinstance(link, Link)
+        return self.links.said_before(link)
+
+    def join(self, neighbours: Neighbours, keys: Sequence[bytes]) -> None:
+        """Be one of several workers, who seal the states of calls with these keys unless the server has its own."""
+        self.neighbours = neighbours
+        changes = self.services.changes
+        changes.relay = lambda change: neighbours.tell(msgspec.msgpack.encode(change))
+        neighbours.on_told = lambda told: changes.here(msgspec.msgpack.decode(told, type=Change))
+        if not self._settings.request_state_keys:
+            self._stateless.seal_with(keys)
+        from ferrule.server.hosting.worker_tasks import WorkerTasks
+
+        self.tasks.peers = WorkerTasks(self.tasks, self.services, neighbours)
 
     def watch_registry(self, stats: Callable[[], RegistryFacts]) -> None:
         """Let metrics show how much the server's registry holds."""
@@ -273,7 +384,14 @@ class Host:
             return 0
         return len(self._tasks.live)
 
-    def _observe(self, observer: Observer) -> None:
+    def _measure_stores(self, report: Callable[[str, float, bool], None]) -> None:
+        """Let metrics count the operations of stores."""
+        self._report_store = report
+        if self._tasks is not None:
+            self._tasks.measure(report)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell one more observer, of links that are opened from now on."""
         self._own_observers.append(observer)
         self.observer = self._settings.observers(*self._own_observers)
 
@@ -314,12 +432,12 @@ class Host:
         if observer.meter is not None:
             from ferrule.runtime.meter import LinkMeter
 
-            link.watch = LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared)
+            link.observe(LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared))
         else:
             from ferrule.runtime.watch import watch_on
 
-            link.watch = watch_on(
-                link.session, observer, origin.carrier, "server", address=origin.address, shared=shared
+            link.observe(
+                watch_on(link.session, observer, origin.carrier, "server", address=origin.address, shared=shared)
             )
 
     def _offers(self, capability: str) -> bool:
@@ -365,6 +483,13 @@ class Host:
             return value
 
         return answer
+
+
+def _write_logs(settings: ServerSettings) -> None:
+    if settings.log_format is not None:
+        from ferrule.telemetry.logs import write_logs
+
+        write_logs(settings.log_format)
 
 
 def _observers(receipts: ReceiptLog | None) -> list[Observer]:

@@ -8,7 +8,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from ferrule.errors import SetupError
 from ferrule.server.application import Application
@@ -20,6 +20,20 @@ logger = logging.getLogger("ferrule.server")
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 """A function of the `Server`."""
+
+
+class BegunAlong(Protocol):
+    """What begins after the lifespans of a server and ends before them."""
+
+    async def enter(self) -> None:
+        """Begin, for one more user."""
+
+    async def leave(self) -> None:
+        """End, when the last user leaves."""
+
+    @property
+    def begins_something(self) -> bool:
+        """Whether anything has to begin."""
 
 
 class Lifespans:
@@ -40,7 +54,7 @@ class Lifespans:
         self._changes = changes
         self._close = close
         """Ends what uses them: the tasks."""
-        self.mounted: list[Lifespans] = []
+        self.mounted: list[BegunAlong] = []
         """Those of the servers that are mounted in this one."""
         self.not_begun: BaseException | None = None
         """Why they could not begin."""

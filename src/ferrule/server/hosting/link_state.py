@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from ferrule.balancing.token_bucket import TokenBucket
@@ -19,12 +20,17 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.link import Link
 from ferrule.runtime.sessionless import SessionlessLink
+from ferrule.schema.notices import INITIALIZED
 from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.offers.switches import Switches
 from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin
+from ferrule.wire.codec import write
+from ferrule.wire.messages import Message, Notification, Request
 
 logger = logging.getLogger("ferrule.server")
+
+_read_values = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
 LEVELS: dict[str, int] = {
     "debug": 0,
@@ -43,6 +49,8 @@ MOST_PRINCIPALS = 10_000
 """Principals without a session whose `ctx.state` and switches are remembered; one more forgets the idlest."""
 PRINCIPAL_LIFETIME = 86_400.0
 """Seconds after its last use for which a principal is remembered."""
+MOST_VALUES = 256 * 1024
+"""Bytes of a session's `ctx.state` that other nodes get to know."""
 SILENT = Subscriber(channel=None)
 """The subscriber of a link that was not greeted yet."""
 
@@ -74,6 +82,8 @@ class LinkState(Struct, eq=False):
     """What this session sees otherwise than others."""
     owner: str = ""
     """Whose the results and tasks are that are kept for this link."""
+    session_id: str = ""
+    """What the session is called where its transport has no name for it."""
     entrance: object = None
     """By which it came in; None for one that came to the server itself."""
 
@@ -164,6 +174,8 @@ class Links:
         self.principals = Principals()
         self.on_forget: Callable[[str], None] | None = None
         """Called with the owner whose session is over, where results may be kept for it."""
+        self.on_said: Callable[[Link], None] | None = None
+        """Called when a client has said something that another node would have to know; None where there is none."""
         self.watcher: LinkWatcher | None = None
         """Hears of links that open and close, where somebody wants to know."""
         self.dropped_progress = 0
@@ -204,6 +216,51 @@ class Links:
             return
         state.init_timer = link.loop.call_later(within, self._silent, link)
 
+    def said_before(self, link: Link) -> list[bytes]:
+        """Return what the client of a session has said since its handshake that still holds, as frames."""
+        state = self._states.get(link)
+        if state is None or not link.session.peer_ready:
+            return []
+        said: list[Message] = [Notification(INITIALIZED)]
+        for name, rank in LEVELS.items():
+            if rank == state.log_level != LEVELS["info"]:
+                said.append(Request(f"level-{name}", "logging/setLevel", {"level": name}))
+        for number, uri in enumerate(sorted(state.subscriber.uris)):
+            said.append(Request(f"subscription-{number}", "resources/subscribe", {"uri": uri}))
+        return [write(each) for each in said]
+
+    def said(self, call: Call) -> None:
+        """Called when what is remembered of a session has changed."""
+        if self.on_said is not None:
+            self.on_said(self.of(call))
+
+    def written_values(self, link: Link) -> bytes:
+        """Return the values of a session's `ctx.state`, encoded; empty where there are none, or too many."""
+        state = self._states.get(link)
+        if state is None or not state.values:
+            return b""
+        try:
+            written = msgspec.msgpack.encode(state.values)
+        except (TypeError, ValueError, RecursionError) as reason:
+            logger.warning("ctx.state of a session stays at this node: %s", reason)
+            return b""
+        if len(written) > MOST_VALUES:
+            logger.warning("ctx.state of a session stays at this node: it has more than %d bytes", MOST_VALUES)
+            return b""
+        return written
+
+    def recognise(self, link: Link, key: str, values: bytes | None) -> None:
+        """Take a link for that of a session with a key of its own; with values where another node began it."""
+        state = self._states.get(link)
+        if state is None:
+            return
+        state.owner = f"session {key}"
+        if values is not None:
+            if values:
+                state.values = _read_values(values)
+            # Nobody listened for it while it had no node.
+            self._subscriptions.tell_all_to(state.subscriber)
+
     def forget(self, link: Link, error: Exception | None) -> None:
         """Release what a link held."""
         state = self._states.pop(link, None)
@@ -232,6 +289,8 @@ class Links:
             link.session.peer_ready = True
             _log_ready(link)
             self._subscriptions.add_to_lists(state.subscriber)
+            if self.on_said is not None:
+                self.on_said(link)
             if link.channel is not None and not link.channel.traits.watches_itself:
                 link.keep_alive()
 
@@ -274,8 +333,21 @@ class Links:
         if state is not None:
             if state.values is None:
                 state.values = {}
+            self.said(call)
             return state.values
         return self.principals.state(self._principal(call, "ctx.state")).values
+
+    def session_id(self, call: Call) -> str | None:
+        """Return the id of the caller's session; None where there is none."""
+        state = self._session(call)
+        if state is None:
+            return None
+        named = call.origin.headers.get("mcp-session-id")
+        if named:
+            return named
+        if not state.session_id:
+            state.session_id = os.urandom(16).hex()
+        return state.session_id
 
     def _session(self, call: Call) -> LinkState | None:
         state = self._states.get(self.of(call))

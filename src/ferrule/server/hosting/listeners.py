@@ -20,6 +20,7 @@ from ferrule.server.foreign_names import refuse_foreign
 from ferrule.server.hosting.directory import Directory
 from ferrule.server.hosting.entrance import Entrance
 from ferrule.server.hosting.host import Host
+from ferrule.settings.option import alike
 from ferrule.supervision.child import Child, Ready, RestartKind
 from ferrule.supervision.restart import RestartPlan
 from ferrule.supervision.supervisor import Supervisor
@@ -240,7 +241,9 @@ def kind_of(transport: str) -> TransportKind:
     """Return the kind of transport that has a name; raise SetupError for a name that none has."""
     kind = TRANSPORTS.get(transport)
     if kind is None:
-        raise SetupError(f"unknown transport {transport!r}: this version has {', '.join(TRANSPORTS)}")
+        meant = alike(transport, TRANSPORTS)
+        hint = f"did you mean {meant!r}?" if meant else f"there are {', '.join(TRANSPORTS)}"
+        raise SetupError(f"unknown transport {transport!r}: {hint}")
     return kind
 
 

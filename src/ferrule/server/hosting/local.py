@@ -31,7 +31,12 @@ class LocalCalls:
 
     def list_tools(self) -> list[Tool]:
         """Return the tools as they are listed."""
-        return [entry.tool for entry in self._offers.tools.catalogue]
+        catalogue = self._offers.tools.catalogue
+        found = []
+        for entry in catalogue:
+            if catalogue.is_listed(entry):
+                found.append(entry.tool)
+        return found
 
     def list_resources(self) -> list[Resource]:
         """Return the resources as they are listed."""
@@ -51,7 +56,8 @@ class LocalCalls:
 
     def list_prompts(self) -> list[Prompt]:
         """Return the prompts as they are listed."""
-        return [entry.prompt for entry in self._offers.prompts.catalogue]
+        catalogue = self._offers.prompts.catalogue
+        return [entry.prompt for entry in catalogue if catalogue.is_listed(entry)]
 
     async def call_tool(
         self, name: str, arguments: Mapping[str, object] | None, *, raise_on_error: bool

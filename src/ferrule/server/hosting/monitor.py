@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ferrule.server.calls.services import Services
@@ -17,7 +18,14 @@ from ferrule.telemetry.metrics import Metrics
 from ferrule.telemetry.observer import Observer
 from ferrule.telemetry.process import record_process
 from ferrule.telemetry.recorder import MetricsRecorder
-from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts, restart_recorder, show_registry
+from ferrule.telemetry.system_recorder import (
+    RegistryFacts,
+    StoreRecorder,
+    SupervisorFacts,
+    count_store_operations,
+    restart_recorder,
+    show_registry,
+)
 
 if TYPE_CHECKING:
     from ferrule.telemetry.receipt_log import ReceiptLog
@@ -36,6 +44,7 @@ class Monitor:
         *,
         tasks: Callable[[], int],
         observe: Callable[[Observer], None],
+        measure_stores: Callable[[Callable[[str, float, bool], None]], None],
         receipts: ReceiptLog | None = None,
     ) -> None:
         self._services = services
@@ -44,6 +53,8 @@ class Monitor:
         """How many tasks run."""
         self._observe = observe
         """Lets an observer see what happens from now on."""
+        self._measure_stores = measure_stores
+        """Lets a function be called with every operation of the server's stores from now on."""
         self.registry_stats: Callable[[], RegistryFacts] | None = None
         """How much the registry of the server holds; None while nobody has asked for one."""
         self._receipts = receipts
@@ -60,8 +71,18 @@ class Monitor:
             if self._running is not None:
                 self._metrics.home = self._running.get_loop()
             self._observe(MetricsRecorder(self._metrics))
+            self._measure_stores(StoreRecorder(self._metrics).record)
             record_process(self._metrics, _own_version())
-            self._watch(self._metrics)
+            for read in (
+                self._read_services,
+                self._read_links,
+                self._read_receipts,
+                self._read_caches,
+                self._read_registry,
+                self._read_lag,
+                count_store_operations,
+            ):
+                self._metrics.before_reading(partial(read, self._metrics))
         return self._metrics
 
     def supervised(self, event: SupervisorFacts) -> None:
@@ -87,30 +108,23 @@ class Monitor:
 
     # -- what is read when the metrics are
 
-    def _watch(self, metrics: Metrics) -> None:
+    def _read_services(self, metrics: Metrics) -> None:
         services = self._services
-        threads = services.threads
-        subscriptions = services.subscriptions
-        metrics.watch("ferrule_threads_busy", source=lambda: threads.busy)
-        metrics.watch("ferrule_thread_queue", source=lambda: threads.waiting)
-        metrics.watch("ferrule_tasks", source=self._tasks)
-        metrics.watch("ferrule_subscriptions", "lists", source=lambda: subscriptions.list_listeners)
-        metrics.watch("ferrule_subscriptions", "resources", source=lambda: subscriptions.watched_resources)
-        metrics.watch("ferrule_subscriptions", "tasks", source=lambda: subscriptions.watched_tasks)
-        metrics.watch("ferrule_notifications_dropped_total", "progress", source=lambda: services.links.dropped_progress)
-        metrics.watch("ferrule_notifications_dropped_total", "message", source=lambda: services.links.dropped_logs)
-        metrics.watch("ferrule_cache_entries", "results", source=lambda: len(services.kept_results))
-        receipts = self._receipts
-        if receipts is not None:
-            metrics.watch("ferrule_receipts_total", source=lambda: receipts.written)
-            metrics.watch("ferrule_receipts_lost_total", source=lambda: receipts.lost)
-        metrics.before_reading(lambda: self._read_links(metrics))
-        metrics.before_reading(lambda: self._read_caches(metrics))
-        metrics.before_reading(lambda: self._read_lag(metrics))
-        metrics.before_reading(lambda: self._read_registry(metrics))
+        metrics.gauge("ferrule_threads_busy").labels().set(services.threads.busy)
+        metrics.gauge("ferrule_thread_queue").labels().set(services.threads.waiting)
+        metrics.gauge("ferrule_tasks").labels().set(self._tasks())
+        subscriptions = metrics.gauge("ferrule_subscriptions")
+        subscriptions.labels("lists").set(services.subscriptions.list_listeners)
+        subscriptions.labels("resources").set(services.subscriptions.watched_resources)
+        subscriptions.labels("tasks").set(services.subscriptions.watched_tasks)
+        metrics.gauge("ferrule_cache_entries").labels("results").set(len(services.kept_results))
 
     def _read_links(self, metrics: Metrics) -> None:
-        figures = self._services.links.figures()
+        links = self._services.links
+        dropped = metrics.counter("ferrule_notifications_dropped_total")
+        dropped.labels("progress").value = links.dropped_progress
+        dropped.labels("message").value = links.dropped_logs
+        figures = links.figures()
         metrics.gauge("ferrule_calls_running").labels("").set(figures.running)
         metrics.gauge("ferrule_calls_waiting").labels("").set(figures.waiting)
         metrics.gauge("ferrule_calls_parked").labels("").set(figures.asked)
@@ -118,19 +132,17 @@ class Monitor:
             metrics.counter("ferrule_received_bytes_total").labels(carrier).value = traffic.received
             metrics.counter("ferrule_sent_bytes_total").labels(carrier).value = traffic.sent
 
+    def _read_receipts(self, metrics: Metrics) -> None:
+        if self._receipts is not None:
+            metrics.counter("ferrule_receipts_total").labels().value = self._receipts.written
+            metrics.counter("ferrule_receipts_lost_total").labels().value = self._receipts.lost
+
     def _read_caches(self, metrics: Metrics) -> None:
-        entries = 0
-        hits = 0
-        misses = 0
         caches = self._layers.caches()
-        for cache in caches:
-            entries += cache.entries
-            hits += cache.hits
-            misses += cache.misses
         if caches:
-            metrics.gauge("ferrule_cache_entries").labels("calls").set(entries)
-            metrics.counter("ferrule_cache_hits_total").labels("calls").value = hits
-            metrics.counter("ferrule_cache_misses_total").labels("calls").value = misses
+            metrics.gauge("ferrule_cache_entries").labels("calls").set(sum(cache.entries for cache in caches))
+            metrics.counter("ferrule_cache_hits_total").labels("calls").value = sum(cache.hits for cache in caches)
+            metrics.counter("ferrule_cache_misses_total").labels("calls").value = sum(cache.misses for cache in caches)
 
     def _read_registry(self, metrics: Metrics) -> None:
         if self.registry_stats is not None:

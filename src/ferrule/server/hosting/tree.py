@@ -2,6 +2,7 @@
 
     app                    one_for_one
     ├─ registry            permanent   keeps the server's entries in its registry
+    ├─ stores              permanent   what it shares with other nodes, where it has stores
     ├─ telemetry           permanent   a supervisor of exporters and the like; none is ever given up
     ├─ server              transient   the lifespan
     └─ listeners           ends the tree with its last listener
@@ -29,6 +30,8 @@ from ferrule.supervision.restart import RestartPlan
 from ferrule.supervision.supervisor import Supervisor
 from ferrule.transports.contract import Listener
 
+STORES_GRACE = 10.0
+"""Seconds in which what is written behind can be kept at the end."""
 NEVER_GIVEN_UP = RestartPlan(give_up=False)
 
 
@@ -47,9 +50,12 @@ class ServingTree:
         self._exporters = list(exporters)
         """Those of telemetry's children that are not started yet."""
         self.telemetry = Supervisor("telemetry", plan=NEVER_GIVEN_UP)
+        children = [Child("registry", directory.run)]
+        if host.node is not None:
+            children.append(Child("stores", host.node.run, grace=STORES_GRACE))
         self.supervisor = Supervisor(
             "app",
-            Child("registry", directory.run),
+            *children,
             Child("telemetry", self.telemetry, plan=NEVER_GIVEN_UP),
             Child("server", self._run_server, restart="transient", grace=math.inf, ready_timeout=math.inf),
             Child("listeners", self._served, restart="temporary", significant=True),

@@ -14,8 +14,9 @@ from ferrule.balancing.rate import Quota, Rate, limit_header, policy_header, tak
 from ferrule.errors import RateLimited, SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
-from ferrule.server.middleware.caller_key import Key, key_of, methods_of
+from ferrule.server.middleware.caller_key import KEYS, Key, key_of, methods_of
 from ferrule.server.middleware.hooks import Middleware
+from ferrule.server.middleware.leased_quota import LeasedQuotas
 from ferrule.settings.option import NonNegativeFloat, PositiveInt, require, require_known
 
 TOOL_CALL = "tools/call"
@@ -29,11 +30,15 @@ class Quotas:
     """The quotas of one rate: one for each connection, principal or tool."""
 
     def __init__(self, name: str, rate: Rate, key: Key, most: int) -> None:
+        self.leased: LeasedQuotas | None = None
+        """Makes the quotas that nodes share; None where there is one node."""
         self.name = name
         self._rate = rate
         self._key = key
         self._most = most
         self._quotas: dict[Hashable, Quota] = {}
+        self.of_caller = key in (KEYS["principal"], KEYS["session"], KEYS["server"])
+        """Whether it is known of any request whose quota it is, also of one that takes nothing."""
 
     def __len__(self) -> int:
         return len(self._quotas)
@@ -42,11 +47,21 @@ class Quotas:
         """Return the quota a call takes from."""
         key = self._key(call)
         # Put back in, it is the newest; the first to be forgotten is that of the caller who was quiet longest.
-        quota = self._quotas.pop(key, None) or Quota(self.name, self._rate)
+        quota = self._quotas.pop(key, None) or self._new(key)
         self._quotas[key] = quota
         if len(self._quotas) > self._most:
             del self._quotas[next(iter(self._quotas))]
         return quota
+
+    def _new(self, key: Hashable) -> Quota:
+        quota = None
+        if self.leased is not None:
+            quota = self.leased.quota(self.name, self._rate, key)
+        return quota or Quota(self.name, self._rate)
+
+    def look(self, call: Call) -> Quota:
+        """Return the quota of whoever asks, as it stands; one that was never taken from is full."""
+        return self._quotas.get(self._key(call)) or Quota(self.name, self._rate)
 
 
 class RateLimit(Middleware):
@@ -81,10 +96,17 @@ class RateLimit(Middleware):
             name = by if isinstance(by, str) else "calls"
             self._quotas.append(Quotas(name, rate_of(rate, burst), key_of(by, "RateLimit"), max_keys))
 
+    def share(self, leased: LeasedQuotas) -> None:
+        """Count calls together with other nodes."""
+        for each in self._quotas:
+            each.leased = leased
+
     async def on_request(self, call: Call, proceed: Handler) -> Any:
-        """Let a call through while there is a token for it."""
+        """Let a call through while there is a token for it; over HTTP the answer says what is left."""
         if call.method in self._methods:
             self._take(call)
+        elif call.channel.traits.headers:
+            self._show(call)
         return await proceed(call)
 
     def _take(self, call: Call) -> None:
@@ -96,6 +118,13 @@ class RateLimit(Middleware):
         exhausted = take_together(quotas, now)
         if exhausted is not None:
             raise RateLimited(exhausted.retry_after, headers=_headers(quotas, now))
+        if call.channel.traits.headers:
+            call.channel.add_headers(_headers(quotas, now))
+
+    def _show(self, call: Call) -> None:
+        """Say in the answer to a request that is not counted how the quotas of its sender stand."""
+        quotas = [each.look(call) for each in self._quotas if each.of_caller]
+        call.channel.add_headers(_headers(quotas, self._clock()))
 
 
 def rate_of(given: object, burst: float | None = None) -> Rate:

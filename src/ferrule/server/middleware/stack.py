@@ -92,6 +92,11 @@ class MiddlewareStack:
         if isinstance(layer, Middleware) and _overrides(layer, "on_error"):
             self._menders.append(layer.on_error)
 
+    def clear(self) -> None:
+        """Take every layer away."""
+        self._layers.clear()
+        self._menders.clear()
+
     def around(self, method: str) -> list[Layer]:
         """Return what surrounds a method, outermost first."""
         found: list[Layer] = []

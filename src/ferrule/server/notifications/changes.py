@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct
+
 from ferrule.server.notifications.subscriptions import Subscriptions
 
 
@@ -52,6 +54,18 @@ class Coalescer:
             del sent[oldest]
 
 
+class Change(Struct, frozen=True):
+    """One change: of a list, of a resource, or of a task."""
+
+    kind: str
+    """The notification of a list that changed; empty for anything else."""
+    uri: str = ""
+    extra: dict[str, Any] = {}
+    """What the notification says besides."""
+    task: str = ""
+    """The id of a task that changed; empty for anything else."""
+
+
 class ChangeNotices:
     """The changes of one server, on their way to whoever listens."""
 
@@ -61,6 +75,10 @@ class ChangeNotices:
         self._updates = Coalescer(update_interval)
         self._extras: dict[str, dict[str, Any]] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.relay: Callable[[Change], None] | None = None
+        """Tells other processes of each change; None where there are none."""
+        self.on_task: Callable[[Change], None] | None = None
+        """Called when a task of another process changed."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell from this loop from now on; what was still due on another one is dropped."""
@@ -71,16 +89,33 @@ class ChangeNotices:
 
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
         """Tell that a resource changed; of notices that are merged the last one's extra counts."""
-
-        def tell() -> None:
-            self._extras[uri] = extra
-            self._merge(self._updates, uri, lambda: self._subscriptions.updated(uri, self._extras.pop(uri)))
-
-        self.soon(tell)
+        self.soon(lambda: self._everywhere(Change("", uri, extra)))
 
     def list_changed(self, kind: str) -> None:
         """Tell that a list changed."""
-        self.soon(lambda: self._merge(self._lists, kind, lambda: self._subscriptions.changed(kind)))
+        self.soon(lambda: self._everywhere(Change(kind)))
+
+    def task_changed(self, task_id: str) -> None:
+        """Tell other processes that a task of this one changed."""
+        if self.relay is not None:
+            self.relay(Change("", task=task_id))
+
+    def _everywhere(self, change: Change) -> None:
+        if self.relay is not None:
+            self.relay(change)
+        self.here(change)
+
+    def here(self, change: Change) -> None:
+        """Tell those who listen in this process."""
+        if change.task:
+            if self.on_task is not None:
+                self.on_task(change)
+        elif change.kind:
+            self._merge(self._lists, change.kind, lambda: self._subscriptions.changed(change.kind))
+        else:
+            uri = change.uri
+            self._extras[uri] = change.extra
+            self._merge(self._updates, uri, lambda: self._subscriptions.updated(uri, self._extras.pop(uri)))
 
     def _merge(self, notices: Coalescer, key: str, tell: Callable[[], object]) -> None:
         """Tell now, or once the interval since the last notice is over, or not at all when that is due anyway."""

@@ -171,6 +171,8 @@ class Subscriptions:
         self._by_uri: dict[str, dict[Subscriber, None]] = {}
         self._by_task: dict[str, dict[Subscriber, None]] = {}
         self._to_lists: dict[Subscriber, None] = {}
+        self.on_task_watched: Callable[[str, bool], None] | None = None
+        """Called when somebody listens to a task, and when nobody does any more."""
 
     @property
     def watched(self) -> int:
@@ -213,6 +215,8 @@ class Subscriptions:
             self._by_uri.setdefault(uri, {})[subscriber] = None
         for task in subscriber.tasks:
             self._by_task.setdefault(task, {})[subscriber] = None
+            if self.on_task_watched is not None:
+                self.on_task_watched(task, True)
 
     def add_to_lists(self, subscriber: Subscriber) -> None:
         """Let a subscriber hear of the lists it asked for."""
@@ -227,6 +231,8 @@ class Subscriptions:
             _discard(self._by_uri, uri, subscriber)
         for task in subscriber.tasks:
             _discard(self._by_task, task, subscriber)
+            if self.on_task_watched is not None and task not in self._by_task:
+                self.on_task_watched(task, False)
         subscriber.uris = subscriber.tasks = NOTHING
         self._give(subscriber, subscriber.count, subscriber.cost)
 
@@ -289,6 +295,26 @@ class Subscriptions:
         for subscriber in subscribers:
             subscriber.tell(notice)
         return len(subscribers)
+
+    def listens_to_task(self, task_id: str) -> bool:
+        """Whether anyone listens to a task."""
+        return task_id in self._by_task
+
+    def tell_all(self) -> None:
+        """Tell every subscriber that whatever it listens to may have changed: notices may be lost."""
+        found: dict[Subscriber, None] = dict(self._to_lists)
+        for group in self._by_uri.values():
+            found.update(group)
+        for subscriber in found:
+            self.tell_all_to(subscriber)
+
+    def tell_all_to(self, subscriber: Subscriber) -> None:
+        """Tell one subscriber that whatever it listens to may have changed."""
+        if subscriber in self._to_lists:
+            for kind in sorted(subscriber.kinds):
+                subscriber.tell(ChangeNotice(kind, {}))
+        for uri in sorted(subscriber.uris):
+            subscriber.tell(ChangeNotice(RESOURCE_UPDATED, {"uri": uri}))
 
     def task_changed(self, task_id: str, told: Callable[[], object]) -> int:
         """Tell everyone who listens to a task how it stands; gives how many were told."""

@@ -94,6 +94,8 @@ class Catalogue(Generic[Entry]):
         """Made when an unknown name first comes."""
         self.view: Callable[[Call], View | None] | None = None
         """Chooses how a caller sees the list, where not all see the same."""
+        self.lists: Callable[[Entry], bool] | None = None
+        """Whether an entry is listed, where not all are; one that is not can be used all the same."""
         self.get = self._entries.get
 
     def __len__(self) -> int:
@@ -187,6 +189,12 @@ class Catalogue(Generic[Entry]):
         meant = self._spellings.nearest(key)
         return f"; did you mean {meant!r}?" if meant else ""
 
+    def is_listed(self, entry: Entry) -> bool:
+        """Return whether an entry is listed; one that is not can be used all the same."""
+        if getattr(entry, "unlisted", ""):
+            return False
+        return self.lists is None or self.lists(entry)
+
     def page(self, call: Call) -> Raw:
         """Return one page in the form the caller's revision has."""
         if self.view is None:
@@ -207,7 +215,7 @@ class Catalogue(Generic[Entry]):
         return Raw(_write(call.era.shape_result(call, self._make(entries, call.params.cursor, view))))
 
     def _make(self, entries: Iterable[Entry], cursor: str | None, view: View | None) -> PagedResult:
-        listed = list(map(self.listed, entries))
+        listed = list(map(self.listed, filter(self.is_listed, entries)))
         if view is not None:
             every = listed
             listed = []

@@ -110,6 +110,8 @@ class Completions:
         if self._services.capabilities().completions is None:
             raise off("completions")
         entry = self._find(call)
+        if entry.scopes:
+            entry.admit(call, self._services)
         if entry.mount_path:
             handler = through(entry.mount_path, "completion/complete", lambda call: self._suggest(call, entry))
             if handler is not None:

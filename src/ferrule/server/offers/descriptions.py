@@ -38,6 +38,8 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """What it is called by; None for the name of its function."""
     title: str | None = None
     """The name that hosts show to people."""
+    version: str | None = None
+    """Which version of the tool it is; of several of one name the newest is listed."""
     description: str | None = None
     """What it does, for the model; None for the docstring of its function."""
     annotations: ToolAnnotations | Mapping[str, object] | None = None
@@ -76,6 +78,10 @@ class ToolOptions(Struct, frozen=True, kw_only=True):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
     """Whether a caller sees it, asked for each call and list."""
+    scopes: Collection[str] = ()
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool = False
+    """Whether it does not exist for a caller without the scopes."""
     middleware: Sequence[AnyLayer] = ()
     """What surrounds its calls, inside of the server's own middleware."""
     task: TaskSupport | bool = "forbidden"

@@ -7,12 +7,15 @@ below. What is said of it besides (`tags`, `visible`, …) is said where it is a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from msgspec import Struct, structs
 
-from ferrule.errors import SetupError
+from ferrule.errors import Forbidden, SetupError
+from ferrule.identity.principal import require_scopes
+from ferrule.identity.verifier import ALLOW_ALL
 from ferrule.protocol.call import Call
 from ferrule.schema.prompts import Prompt
 from ferrule.schema.resources import Resource, ResourceTemplate
@@ -20,6 +23,14 @@ from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
 from ferrule.server.offers.mount_point import MountPath
+from ferrule.wire.channel import Origin
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("ferrule.auth")
+
+OWN_PROCESS = frozenset({"stdio", "memory"})
+"""Transports whose peer owns this process, or is in it: it may do whatever this process may."""
 
 Handler = Callable[[Call], Awaitable[Any]]
 Visible = Callable[[Context[Any]], bool]
@@ -94,13 +105,37 @@ def require_only(options: Struct, allowed: Collection[str], what: str) -> None:
             raise SetupError(f"{what} says itself how it is listed: {name}= is for functions; it takes {taken}")
 
 
+def _has_scopes(origin: Origin, scopes: Collection[str]) -> bool:
+    if origin.identity is None:
+        return origin.carrier in OWN_PROCESS
+    return origin.identity.scopes.issuperset(scopes)
+
+
+def _hidden_without(scopes: frozenset[str], visible: Visible | None) -> Visible:
+    """Let only those see something who have the scopes, of those who would see it anyway."""
+
+    def sees(context: Context[Any]) -> bool:
+        if not _has_scopes(context.call.origin, scopes):
+            return False
+        return visible is None or visible(context)
+
+    return sees
+
+
 class Entry:
     """One thing a server offers, as its catalogue holds it."""
 
-    __slots__ = ("context", "handler", "logs", "mount_path", "services", "tags", "visible")
+    __slots__ = ("context", "handler", "logs", "mount_path", "scopes", "services", "tags", "unlisted", "visible")
 
     def __init__(
-        self, services: Services, *, wants_context: bool = False, tags: Iterable[str] | None, visible: Visible | None
+        self,
+        services: Services,
+        *,
+        wants_context: bool = False,
+        tags: Iterable[str] | None,
+        visible: Visible | None,
+        scopes: Collection[str] = (),
+        hide_without: bool = False,
     ) -> None:
         if isinstance(tags, str):
             raise SetupError(f"tags must be a set of texts, not the text {tags!r}: write tags={{{tags!r}}}")
@@ -111,12 +146,47 @@ class Entry:
         self.logs = False
         """Whether its handler may send log messages."""
         self.tags = frozenset(tags or ())
+        self.scopes = require_scopes(scopes, "scopes")
+        """What its callers need, besides what every caller of the server does."""
         self.visible = visible
+        if hide_without and self.scopes:
+            self.visible = _hidden_without(frozenset(self.scopes), visible)
         self.mount_path: MountPath = ()
         """The mounts it was reached through."""
+        self.unlisted = ""
+        """The name it is a version of, where it is not listed itself: whoever knows `name@version` can use it."""
         self.handler: Handler | None = None
         """How a call is answered where running the handler is not all: prepared when it is offered."""
+
+    def admit(self, call: Call, services: Services) -> None:
+        """Raise Forbidden for a caller without the scopes; `services` are those of the server that was asked."""
+        origin = call.origin
+        if _has_scopes(origin, self.scopes):
+            return
+        verifier = services.settings.auth or ALLOW_ALL
+        logger.info("%s is asked for more scopes (%s): %s", origin.principal, call.method, " ".join(self.scopes))
+        raise Forbidden(
+            f"Forbidden: this needs the scopes {' '.join(self.scopes)}",
+            {"requiredScopes": list(self.scopes)},
+            status=403,
+            headers=verifier.demand(self.scopes, origin.headers),
+        )
 
     def choices(self) -> Mapping[str, list[str]]:
         """Return the values each parameter may have, where that is known."""
         return {}
+
+
+def decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that registers a function and leaves it as it is."""
+
+    def decorate(fn: F) -> F:
+        register(fn)
+        return fn
+
+    return decorate
+
+
+def handler_name(fn: Any, options: Mapping[str, object]) -> str:
+    """Say what a handler is called, for errors."""
+    return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))

@@ -33,6 +33,8 @@ class FunctionTool(ToolEntry):
             wants_context=binding.context_parameter is not None or binding.streams,
             tags=options.tags,
             visible=options.visible,
+            scopes=options.scopes,
+            hide_without=options.hide_without,
             layers=options.middleware,
             timeout=options.timeout,
             task=options.task_support,

@@ -13,6 +13,7 @@ from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, composed
 from ferrule.schema.completion import CompleteParams, PromptReference
+from ferrule.schema.prefix import Prefix
 from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
 from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
@@ -21,7 +22,6 @@ from ferrule.server.middleware.stack import MiddlewareStack
 
 PREFIX = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.\-]*")
 """Not dots alone: in a URI they are steps, which somebody on the way may take."""
-URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*:(?://)?)(.*)", re.DOTALL)
 
 
 class Component(Struct, frozen=True):
@@ -65,6 +65,12 @@ class Holder(Protocol):
     def judge(self) -> None:
         """Called when something is seen by some callers only."""
 
+    def protect(self) -> None:
+        """Called when something needs scopes."""
+
+    def use_versions(self) -> None:
+        """Called when something has versions."""
+
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
         """Called when a resource changed."""
 
@@ -80,43 +86,33 @@ class MountPoint:
             raise SetupError(f"the prefix {prefix!r} is part of names and URIs: letters, digits, '_', '-' and '.' only")
         self.child = child
         self.prefix = prefix
+        self._names = Prefix(prefix)
 
     # -- names
 
     def named(self, name: str) -> str:
         """Return the name a tool or prompt of the child has in the host."""
-        if self.prefix:
-            return f"{self.prefix}_{name}"
-        return name
+        return self._names.named(name)
 
     def placed(self, uri: str) -> str:
         """Return the URI a resource of the child has in the host."""
-        found = URI.match(uri)
-        if found and self.prefix:
-            return f"{found[1]}{self.prefix}/{found[2]}"
-        return uri
+        return self._names.placed(uri)
 
     def own_uri(self, uri: str) -> str:
         """Return the URI a resource of the host has in the child."""
-        found = URI.match(uri)
-        if not found or not self.prefix:
+        own = self._names.own_uri(uri)
+        if own is None:
             return uri
-        return found[1] + found[2].removeprefix(f"{self.prefix}/")
+        return own
 
     def shown(self, tool: Tool, name: str) -> Tool:
         """Return a tool of the child as the host lists it; a page it names is where the host has it."""
-        ui = (tool.meta or {}).get("ui")
-        if not isinstance(ui, dict) or "resourceUri" not in ui:
-            return structs.replace(tool, name=name)
-        placed = {**ui, "resourceUri": self.placed(ui["resourceUri"])}
-        return structs.replace(tool, name=name, meta={**(tool.meta or {}), "ui": placed})
+        return self._names.shown(tool, name)
 
     def placed_in(self, result: ReadResourceResult) -> ReadResourceResult:
         """Write the URIs of what was read as the host does; the child may keep its own copy."""
         placed = copy.copy(result)
-        placed.contents = []
-        for part in result.contents:
-            placed.contents.append(structs.replace(part, uri=self.placed(part.uri)))
+        placed.contents = self._names.contents(result.contents)
         return placed
 
     # -- calls

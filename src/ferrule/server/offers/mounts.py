@@ -56,6 +56,10 @@ class Mount:
                 branch.follow()
         if self.child.visibility.judges:
             self.judge()
+        if self.child.visibility.scoped:
+            self.protect()
+        if self.child.versioned:
+            self.use_versions()
 
     def end(self) -> None:
         """Offer nothing of the child any more."""
@@ -77,6 +81,14 @@ class Mount:
     def judge(self) -> None:
         """Look at who asks in the host too."""
         self.host.visibility.judge()
+
+    def protect(self) -> None:
+        """Look at the scopes of callers in the host too."""
+        self.host.visibility.protect()
+
+    def use_versions(self) -> None:
+        """Let callers choose versions in the host too."""
+        self.host.use_versions()
 
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
         """Tell whoever listens to the host that a resource changed."""

@@ -33,6 +33,9 @@ class Offers:
         self.services = services
         self.layers = layers
         self._on_change = on_change
+        self._on_recompose = on_recompose
+        self.versioned = False
+        """Whether anything here has versions that a caller may choose from."""
         """Called when something is offered, or no longer."""
         self.mounted: list[Offers] = []
         """What is mounted here."""
@@ -44,18 +47,34 @@ class Offers:
             self.visibility,
             on_change=partial(self.changed, TOOLS_CHANGED),
             on_tasks=on_recompose,
+            on_versions=self.use_versions,
         )
         self.resources = Resources(services, self.visibility, on_change=partial(self.changed, RESOURCES_CHANGED))
-        self.prompts = Prompts(services, self.visibility, on_change=partial(self.changed, PROMPTS_CHANGED))
+        self.prompts = Prompts(
+            services,
+            self.visibility,
+            on_change=partial(self.changed, PROMPTS_CHANGED),
+            on_versions=self.use_versions,
+        )
         self.completions = Completions(services, self.visibility, self.prompts, self.resources, self.mounted)
         self.visibility.catalogues += [self.tools.catalogue, self.prompts.catalogue, *self.resources.catalogues]
         services.switch = self.visibility.switch_for
         services.read = self.resources.read_within
+        services.listed = self.visibility.listed
+        services.fill = self.prompts.fill_within
 
     def complete(self, place: str, fn: Callable[..., Any]) -> None:
         """Let a function suggest values."""
         self.completions.add(place, fn)
         self._on_change()
+
+    def use_versions(self) -> None:
+        """Let callers choose versions from now on, here and where this server is mounted."""
+        if not self.versioned:
+            self.versioned = True
+            self._on_recompose()
+        for holder in self.mounted_in:
+            holder.use_versions()
 
     # -- as a server that mounts this one sees it
 

@@ -13,7 +13,14 @@ from ferrule.errors import InvalidParams, PromptNotFound, Refusal, SetupError, U
 from ferrule.protocol.call import Call
 from ferrule.schema.content import CONTENT_TYPES
 from ferrule.schema.model import Icon
-from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, PromptArgument, PromptMessage
+from ferrule.schema.prompts import (
+    GetPromptParams,
+    GetPromptResult,
+    ListPromptsResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+)
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.execution import value_of
 from ferrule.server.calls.forms import ask_to_visit
@@ -27,6 +34,7 @@ from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.entry import Entry, PromptLike, Visible, require_only
 from ferrule.server.offers.mount_point import through
+from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility
 from ferrule.settings.option import PositiveInt, check
 
@@ -72,6 +80,8 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     """What it is called by; None for the name of its function."""
     title: str | None = None
     """The name that hosts show to people."""
+    version: str | None = None
+    """Which version of the prompt it is; of several of one name the newest is listed."""
     description: str | None = None
     """What it is for; None for the docstring of its function."""
     arguments: Sequence[PromptArgument] | None = None
@@ -90,6 +100,10 @@ class PromptOptions(Struct, frozen=True, kw_only=True):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
     """Whether a caller sees it, asked for each call and list."""
+    scopes: Collection[str] = ()
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool = False
+    """Whether it does not exist for a caller without the scopes."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -103,7 +117,14 @@ class PromptEntry(Entry):
     def __init__(
         self, services: Services, prompt: Prompt, options: PromptOptions, *, wants_context: bool = False
     ) -> None:
-        super().__init__(services, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        super().__init__(
+            services,
+            wants_context=wants_context,
+            tags=options.tags,
+            visible=options.visible,
+            scopes=options.scopes,
+            hide_without=options.hide_without,
+        )
         self.prompt = prompt
 
     async def answer(self, call: Call, outer: Services) -> GetPromptResult:
@@ -176,7 +197,14 @@ class ObjectPrompt(PromptEntry):
 class Prompts:
     """The prompts of one server."""
 
-    def __init__(self, services: Services, visibility: Visibility, *, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        services: Services,
+        visibility: Visibility,
+        *,
+        on_change: Callable[[], None],
+        on_versions: Callable[[], None],
+    ) -> None:
         self._services = services
         self._visibility = visibility
         self.catalogue: Catalogue[PromptEntry] = Catalogue(
@@ -187,6 +215,7 @@ class Prompts:
             on_change=on_change,
             is_on=visibility.is_on,
         )
+        self.versions: Versions[PromptEntry] = Versions(self.catalogue, _renamed, on_versions)
 
     def add(self, fn: Callable[..., Any], options: PromptOptions) -> PromptEntry:
         """Offer a function as a prompt."""
@@ -219,19 +248,25 @@ class Prompts:
         else:
             bulkhead = None
         entry = FunctionPrompt(self._services, prompt, binding, options, bulkhead)
-        self._offer(entry)
+        self._visibility.notice(entry)
+        if options.version is None:
+            self.catalogue.add(prompt.name, entry)
+        else:
+            self.versions.add(prompt.name, options.version, entry)
         return entry
 
     def add_object(self, given: PromptLike, options: PromptOptions) -> PromptEntry:
         """Offer an object as a prompt."""
-        require_only(options, ("tags", "visible"), f"the prompt {given.prompt.name}")
+        require_only(options, ("tags", "visible", "scopes", "hide_without"), f"the prompt {given.prompt.name}")
         entry = ObjectPrompt(self._services, given, options)
-        self._offer(entry)
-        return entry
-
-    def _offer(self, entry: PromptEntry) -> None:
         self._visibility.notice(entry)
         self.catalogue.add(entry.prompt.name, entry)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Offer a prompt no longer, or one version of it."""
+        if not self.versions.remove(name):
+            self.catalogue.remove(name)
 
     def adopt(self, entry: PromptEntry, name: str) -> PromptEntry:
         """Make a copied prompt of a mounted server one of this server's."""
@@ -246,6 +281,8 @@ class Prompts:
         entry = entry or self.catalogue.get(call.params.name)
         if entry is None:
             raise self._missing(call.params.name)
+        if entry.scopes:
+            entry.admit(call, self._services)
         if entry.handler is not None:
             return await entry.handler(call)  # type: ignore[no-any-return]  # a prompt's handler gives its result
         try:
@@ -256,6 +293,20 @@ class Prompts:
             ask_to_visit(call, refusal)
             raise
 
+    async def fill_within(self, name: str, arguments: Mapping[str, str] | None, call: Call) -> GetPromptResult:
+        """Fill in a prompt for a handler of this process, as part of its call and without middleware."""
+        entry = self.catalogue.get(name)
+        if entry is None:
+            raise self._missing(name)
+        said = call.params
+        call.params = GetPromptParams(name=name, arguments=dict(arguments or {}))
+        try:
+            return await entry.answer(call, self._services)
+        except InvalidArguments as error:
+            raise InvalidParams(f"Invalid arguments for the prompt {name!r}: {error}") from None
+        finally:
+            call.params = said
+
     def _missing(self, name: str) -> Refusal:
         return self.missing(name, self.catalogue.hint(name))
 
@@ -264,6 +315,11 @@ class Prompts:
         if self._services.capabilities().prompts is None:
             return off("prompts")
         return PromptNotFound(name, hint)
+
+
+def _renamed(entry: PromptEntry, name: str, meta: dict[str, Any]) -> None:
+    """Let a prompt be listed by another name."""
+    entry.prompt = structs.replace(entry.prompt, name=name, meta={**(entry.prompt.meta or {}), **meta})
 
 
 def _arguments(binding: Binding) -> list[PromptArgument]:

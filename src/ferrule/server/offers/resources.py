@@ -48,6 +48,8 @@ MAX_KEPT = 1000
 MAX_KEPT_BYTES = 16 * 1024 * 1024
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
+NO_ARGUMENTS = b"{}"
+
 _write = msgspec.json.Encoder().encode
 
 
@@ -80,6 +82,10 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     """Words to switch it on and off by, together with others."""
     visible: Visible | None = None
     """Whether a caller sees it, asked for each read and list."""
+    scopes: Collection[str] = ()
+    """Scopes a caller needs for it; one without them is told which (HTTP 403)."""
+    hide_without: bool = False
+    """Whether it does not exist for a caller without the scopes."""
     contents_meta: Mapping[str, object] | None = None
     """The metadata of what is read, where it gives none of its own."""
 
@@ -130,7 +136,14 @@ class ResourceEntry(Entry):
     __slots__ = ("listed", "own_template", "template", "ttl", "uri")
 
     def __init__(self, services: Services, uri: str, options: ResourceOptions, *, wants_context: bool = False) -> None:
-        super().__init__(services, wants_context=wants_context, tags=options.tags, visible=options.visible)
+        super().__init__(
+            services,
+            wants_context=wants_context,
+            tags=options.tags,
+            visible=options.visible,
+            scopes=options.scopes,
+            hide_without=options.hide_without,
+        )
         self.uri = uri
         self.template = self.own_template = _pattern(uri)
         """How its URIs look here, and in the server it is from."""
@@ -203,14 +216,13 @@ class FunctionResource(ResourceEntry):
             context = self.context(call, self.services)
         if self.mount_path:
             uri = self.own_uri(uri)
-        values = {**variables, "uri": uri} if self.takes_uri else variables
-        if self._joined:
-            joined = {}
-            for name, between in self._joined.items():
-                if name in values:
-                    joined[name] = between.join(values[name])
-            values = {**values, **joined}
-        value = await value_of(self.binding, self.bulkhead, _write(values), context)
+        arguments = NO_ARGUMENTS
+        if variables or self.takes_uri:
+            arguments = self._arguments(uri, variables)
+        if self.binding.is_async:
+            value = await self.binding.invoke(arguments, context)
+        else:
+            value = await value_of(self.binding, self.bulkhead, arguments, context)
         if isinstance(value, Media):
             media = value
             value = await self._threads.run(lambda: media.contents(uri, self.mime_type))
@@ -224,6 +236,17 @@ class FunctionResource(ResourceEntry):
         if self.mount_path:
             return self.placed(result)
         return result
+
+    def _arguments(self, uri: str, variables: Mapping[str, Any]) -> bytes:
+        """Write what the function is called with."""
+        values = {**variables, "uri": uri} if self.takes_uri else variables
+        if self._joined:
+            joined = {}
+            for name, between in self._joined.items():
+                if name in values:
+                    joined[name] = between.join(values[name])
+            values = {**values, **joined}
+        return _write(values)
 
     def choices(self) -> Mapping[str, list[str]]:
         """Return the values each variable may have, where its type lists them."""
@@ -328,7 +351,7 @@ class Resources:
         """Offer an object as a resource or as a template."""
         uri = uri_of(given)
         _check_scheme(uri)
-        require_only(options, ("tags", "visible"), f"the resource {uri}")
+        require_only(options, ("tags", "visible", "scopes", "hide_without"), f"the resource {uri}")
         entry = ObjectResource(self._services, given, options)
         if entry.template.is_template != isinstance(given.resource, ResourceTemplate):
             raise SetupError(f"the resource {uri!r}: a ResourceTemplate has variables in its URI, and a Resource none")
@@ -370,20 +393,27 @@ class Resources:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
         if self._services.capabilities().resources is None:
             raise off("resources")
+        uri = call.params.uri
         try:
-            return await self.read_uri(call.params.uri, call, found)
+            if uri.startswith(KEPT):
+                return _private(await self._read_kept(uri, call))
+            entry, variables = found or self.find(uri)
+            if entry.scopes:
+                entry.admit(call, self._services)
+            if entry.ttl is not None:
+                result = await self._kept(uri, entry.ttl, partial(self._answer, uri, entry, variables, call))
+            elif entry.handler is not None:
+                result = await entry.handler(call)
+            else:
+                result = await entry.read(uri, variables, call)
+            if entry.scopes:
+                return _private(result)
+            return result
+        except InvalidArguments as error:
+            raise InvalidUri(uri, str(error)) from None
         except UrlElicitationRequired as refusal:
             ask_to_visit(call, refusal)
             raise
-
-    async def read_uri(self, uri: str, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
-        """Read by URI for a call: an exact resource first, then the templates in order of registration."""
-        if uri.startswith(KEPT):
-            return await self._read_kept(uri, call)
-        entry, variables = found or self.find(uri)
-        if entry.ttl is None:
-            return await self._answer(uri, entry, variables, call)
-        return await self._kept(uri, entry.ttl, partial(self._answer, uri, entry, variables, call))
 
     async def read_within(self, uri: str, call: Callable[[], Call]) -> ReadResourceResult:
         """Read for a handler of this process, which passes no middleware; the call is asked for when it is needed."""
@@ -397,7 +427,7 @@ class Resources:
 
     async def _read_kept(self, uri: str, call: Call) -> ReadResourceResult:
         """Read a result that was too large for its answer."""
-        kept = self._services.kept_results.find(self._services.links.owner(call), uri)
+        kept = await self._services.kept_results.look_for(self._services.links.owner(call), uri)
         result: ReadResourceResult = await self._services.threads.run(lambda: read_kept(uri, kept))
         return result
 
@@ -475,6 +505,13 @@ class Resources:
             return self._visibility.find(call, kinds[kind], entry.uri) is not None
 
         return self.find(uri, sees)
+
+
+def _private(result: ReadResourceResult) -> ReadResourceResult:
+    """Let no cache share what not everybody may read, whatever the server says of its results (CACHE-5)."""
+    if isinstance(result, ReadResourceResult) and result.cache_scope != "private":
+        return structs.replace(result, cache_scope="private")
+    return result
 
 
 def _size_of(uri: str, result: ReadResourceResult) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -93,12 +93,21 @@ class ToolEntry(Entry):
         wants_context: bool = False,
         tags: Iterable[str] | None = (),
         visible: Visible | None = None,
+        scopes: Collection[str] = (),
+        hide_without: bool = False,
         layers: Sequence[AnyLayer] = (),
         timeout: float | None = None,
         task: TaskSupport = "forbidden",
         task_start: str = "call",
     ) -> None:
-        super().__init__(services, wants_context=wants_context, tags=tags, visible=visible)
+        super().__init__(
+            services,
+            wants_context=wants_context,
+            tags=tags,
+            visible=visible,
+            scopes=scopes,
+            hide_without=hide_without,
+        )
         self.name = tool.name
         self.tool = tool
         self.mirrored = mirrored_of(tool)
@@ -186,6 +195,8 @@ class ObjectTool(ToolEntry):
             given.tool,
             tags=options.tags,
             visible=options.visible,
+            scopes=options.scopes,
+            hide_without=options.hide_without,
             layers=options.middleware,
             timeout=options.timeout,
         )

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec import structs
+
 from ferrule.errors import (
     CapabilityNotSupported,
     Declined,
@@ -42,6 +44,7 @@ from ferrule.server.offers.entry import ToolLike, require_only
 from ferrule.server.offers.function_tool import FunctionTool
 from ferrule.server.offers.refusals import Refused
 from ferrule.server.offers.tool_entry import ObjectTool, ToolEntry
+from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility
 
 logger = logging.getLogger("ferrule.tools")
@@ -66,6 +69,7 @@ class Tools:
         *,
         on_change: Callable[[], None],
         on_tasks: Callable[[], None],
+        on_versions: Callable[[], None],
     ) -> None:
         self.services = services
         self._layers = layers
@@ -85,17 +89,27 @@ class Tools:
             on_change=self._changed,
             is_on=visibility.is_on,
         )
+        self.versions: Versions[ToolEntry] = Versions(self.catalogue, _renamed, on_versions)
         self._get = self.catalogue.get
 
     def add(self, fn: Callable[..., Any], options: ToolOptions, *, replace: bool = False) -> FunctionTool:
         """Offer a function as a tool."""
         entry = self.make(fn, options)
-        self.offer(entry, replace=replace)
+        if options.version is None:
+            self.offer(entry, replace=replace)
+            return entry
+        self._visibility.notice(entry)
+        self._note_task(entry)
+        self.versions.add(entry.name, options.version, entry)
         return entry
 
     def add_object(self, given: ToolLike, options: ToolOptions) -> ToolEntry:
         """Offer an object as a tool."""
-        require_only(options, ("tags", "visible", "middleware", "timeout"), f"the tool {given.tool.name}")
+        require_only(
+            options,
+            ("tags", "visible", "scopes", "hide_without", "middleware", "timeout"),
+            f"the tool {given.tool.name}",
+        )
         entry = ObjectTool(self.services, given, options)
         entry.prepare(self)
         self.offer(entry)
@@ -125,6 +139,11 @@ class Tools:
         self._visibility.notice(entry)
         self._note_task(entry)
         self.catalogue.add(entry.name, entry, replace=replace)
+
+    def remove(self, name: str) -> None:
+        """Offer a tool no longer, or one version of it."""
+        if not self.versions.remove(name):
+            self.catalogue.remove(name)
 
     def adopt(self, entry: ToolEntry, name: str) -> ToolEntry:
         """Make a copied tool of a mounted server one of this server's."""
@@ -170,6 +189,8 @@ class Tools:
         entry = entry or find(params.name)
         if entry is None:
             raise self._missing(params.name)
+        if entry.scopes:
+            entry.admit(call, self.services)
         try:
             fast_path = entry.fast_path
             if fast_path is not None:
@@ -290,6 +311,11 @@ class Tools:
         if self.services.capabilities().tools is None:
             return off("tools")
         return ToolNotFound(name, hint)
+
+
+def _renamed(entry: ToolEntry, name: str, meta: dict[str, Any]) -> None:
+    """Let a tool be listed by another name."""
+    entry.show_as(structs.replace(entry.tool, name=name, meta={**(entry.tool.meta or {}), **meta}))
 
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
@@ -21,6 +21,17 @@ from ferrule.server.offers.catalogue import Catalogue
 from ferrule.server.offers.entry import Entry
 from ferrule.server.offers.mount_point import Component, Holder, Rule
 from ferrule.server.offers.switches import KINDS, Switches
+
+
+def _unversioned(key: str, entry: Entry) -> str:
+    """Return the name rules and switches know an entry by: for a version, the one all its versions have."""
+    if entry.unlisted:
+        return key.rpartition("@")[0]
+    return key
+
+
+KEYS = {"tool": "name", "prompt": "name", "resource": "uri", "resource template": "uri_template"}
+"""By which member something of each kind is known."""
 
 
 class Visibility:
@@ -45,6 +56,8 @@ class Visibility:
         """Whether anything is seen by some callers only."""
         self.in_use = False
         """Whether calls pass through here at all."""
+        self.scoped = False
+        """Whether anything here needs scopes."""
 
     # -- for everybody
 
@@ -56,9 +69,15 @@ class Visibility:
 
     def is_on(self, kind: str, key: str, entry: Entry) -> bool:
         """Return whether something is offered to everybody, here and in each server it was mounted from."""
-        if not self.admits(kind, key, entry.tags):
-            return False
-        return all(point.child.admits(kind, name, entry.tags) for point, name in entry.mount_path)
+        # Who switches off a name means all of its versions.
+        for each in (key, _unversioned(key, entry)):
+            if not self.admits(kind, each, entry.tags):
+                return False
+        for point, name in entry.mount_path:
+            for each in (name, _unversioned(name, entry)):
+                if not point.child.admits(kind, each, entry.tags):
+                    return False
+        return True
 
     def admits(self, kind: str, key: str, tags: frozenset[str]) -> bool:
         """Return whether the tags and switches of this server alone let something be offered."""
@@ -92,8 +111,18 @@ class Visibility:
         self.rules.append(rule)
         self.judge()
 
+    def protect(self) -> None:
+        """Look at the scopes of callers from now on, here and where this server is mounted."""
+        if not self.scoped:
+            self.scoped = True
+            self._on_use()
+        for holder in self._mounted_in:
+            holder.protect()
+
     def notice(self, entry: Entry) -> None:
         """Learn of something that is offered: some say themselves who sees them."""
+        if entry.scopes:
+            self.protect()
         if entry.visible is not None:
             if inspect.iscoroutinefunction(entry.visible):
                 raise SetupError("visible= must be a plain `def`: lists are answered without waiting")
@@ -148,9 +177,10 @@ class Visibility:
         own = self._links.own_switches(call)
         said = None
         if own is not None:
-            names: list[tuple[object, str]] = [(self._services, key)]
+            names: list[tuple[object, str]] = [(self._services, key), (self._services, _unversioned(key, entry))]
             for point, name in entry.mount_path:
                 names.append((point.child.services, name))
+                names.append((point.child.services, _unversioned(name, entry)))
             said = own.verdict(catalogue.kind, names, entry.tags)
         if said is None:
             said = key in catalogue
@@ -167,7 +197,7 @@ class Visibility:
             judges.append((point.child.services, name, list(point.child.rules)))
         for services, name, rules in judges:
             for rule in rules:
-                component = Component(catalogue.kind, name, entry.tags, catalogue.listed(entry))
+                component = Component(catalogue.kind, _unversioned(name, entry), entry.tags, catalogue.listed(entry))
                 if not rule(self._context(call, services), component):
                     return False
         return True
@@ -180,6 +210,22 @@ class Visibility:
         if entry is not None and self.sees(call, catalogue, key, entry):
             return entry
         return None
+
+    def listed(self, kind: str, call: Call, services: Services) -> list[Any]:
+        """Return what a caller sees of one kind in this server, or in one mounted here, as that one lists it."""
+        found = []
+        for catalogue in self.catalogues:
+            if catalogue.kind != kind:
+                continue
+            for key, entry in catalogue.registered.items():
+                if entry.unlisted or not self.sees(call, catalogue, key, entry):
+                    continue
+                if services is self._services:
+                    found.append(catalogue.listed(entry))
+                for point, name in entry.mount_path:
+                    if point.child.services is services:
+                        found.append(structs.replace(catalogue.listed(entry), **{KEYS[kind]: name}))
+        return found
 
     def _context(self, call: Call, services: Services) -> Context[Any]:
         if services is self._services:

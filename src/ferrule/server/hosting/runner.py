@@ -1,4 +1,4 @@
-"""Serving: the tree of what runs, from the start of a program to its orderly end."""
+"""Runner: the tree of what runs, from the start of a program to its orderly end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ferrule.budgets.allocator import allocator
 from ferrule.errors import FerruleError, SetupError
 from ferrule.server.foreign_names import refuse_foreign
 from ferrule.server.hosting.directory import Directory
@@ -18,7 +19,7 @@ from ferrule.server.hosting.entrance import Entrance
 from ferrule.server.hosting.host import Host
 from ferrule.server.hosting.listeners import Listeners, kind_of, new_listener
 from ferrule.server.hosting.tree import ServingTree
-from ferrule.server.settings import read_run_settings
+from ferrule.server.settings import RunSettings, read_run_settings
 from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.child import Child
 from ferrule.supervision.event_loop import require_asyncio
@@ -34,11 +35,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ferrule.server")
 
+WORKER_OPTIONS = ("workers", "worker_max_age", "worker_max_memory")
+"""The options of `run` that are not of its transport."""
 LAST_GRACE = 1.0
 STDERR = 2
 
 
-class Serving:
+class Runner:
     """Serves one server on transports, and stops it."""
 
     def __init__(self, host: Host) -> None:
@@ -110,6 +113,7 @@ class Serving:
         listener = new_listener(name, options)
         if kind.hint and sys.stdin is not None and sys.stdin.isatty():
             _say(f"{self._name} {kind.hint}. Ctrl-C ends it.")
+        allocator.own_process()
         loop = asyncio.get_running_loop()
         stopping: set[asyncio.Task[None]] = set()
         stop = Shutdown(loop, lambda: stopping.add(loop.create_task(self.stop())))
@@ -128,13 +132,15 @@ class Serving:
 
         What handlers started and left running is not waited for, only named in the log.
         """
-        _require_no_loop()
-        _occupy_standard_numbers()
-        known = awaited_at_exit()
-        runner = asyncio.Runner(loop_factory=_loop_factory())
-        runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
+        given = dict(options)
         try:
-            runner.run(self._run(transport, options))
+            use_beside_program()
+            asked = {name: given.pop(name) for name in WORKER_OPTIONS if name in given}
+            settings = read_run_settings(asked)
+            if settings.workers is None:
+                run_blocking(self._run(transport, given))
+            else:
+                self._oversee(settings.workers, transport or settings.transport, given, settings)
         except FerruleError as error:
             raise in_one_sentence(error, str(error)) from None
         except Exception as error:
@@ -142,10 +148,28 @@ class Serving:
                 raise
             sentence = f"the lifespan of the server {self._name!r} failed: {type(error).__name__}: {error}"
             raise in_one_sentence(error, sentence) from None
-        finally:
-            _close(runner)
-            if left := left_running(known):
-                logger.warning("the server has ended, but Python waits for what still runs: %s", left)
+
+    def _oversee(self, workers: int, transport: str, options: dict[str, object], settings: RunSettings) -> None:
+        """Serve by several processes, each of which imports the program anew."""
+        if sys.platform == "win32":
+            raise SetupError(
+                "several workers hand connections to each other over Unix sockets, and Python has none on Windows: "
+                "leave workers out, or start several servers at ports of their own"
+            )
+        _require_no_loop()
+        kind_of(transport)
+        overseer = importlib.import_module("ferrule.workers.overseer")
+        overseer.require_program()
+        place = place_of(self._host.services.app)
+        overseer.oversee(
+            workers,
+            place,
+            sys.argv[1:],
+            transport,
+            options,
+            max_age=settings.worker_max_age,
+            max_memory=settings.worker_max_memory,
+        )
 
     def asgi(self, path: str, websocket: bool | WebSocketKeywords, options: AsgiKeywords) -> AsgiApp:
         """Return this server as an ASGI app, to serve or to mount; the options are those of `EndpointSettings`."""
@@ -168,6 +192,40 @@ class Serving:
 
         entrance.on_use = used
         return made
+
+
+def run_blocking(main: Coroutine[Any, Any, None]) -> None:
+    """Run a program on a fast event loop; what it left running is not waited for, only named in the log."""
+    try:
+        _require_no_loop()
+    except SetupError:
+        main.close()
+        raise
+    _occupy_standard_numbers()
+    known = awaited_at_exit()
+    runner = asyncio.Runner(loop_factory=_loop_factory())
+    runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
+    try:
+        runner.run(main)
+    finally:
+        _close(runner)
+        if left := left_running(known):
+            logger.warning("the server has ended, but Python waits for what still runs: %s", left)
+
+
+def place_of(app: object) -> str:
+    """Return where other processes find a server: the program and the name it has there; raises SetupError."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if main is None or file is None:
+        raise SetupError("workers import your program, and there is no file of it: use `ferrule run FILE --workers N`")
+    for name, value in vars(main).items():
+        if value is app:
+            # A plain server does without pathlib.
+            return f"{os.path.abspath(file)}:{name}"  # noqa: PTH100
+    raise SetupError(
+        f"workers import {file}, and find no server in it: assign it to a name of the module, as `app = Server(…)`"
+    )
 
 
 def _say(line: str) -> None:
@@ -218,5 +276,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:
+        if sys.platform == "win32":
+            # The usual loop there cannot wait for a listening socket.
+            return asyncio.SelectorEventLoop
         return None
     return uvloop.new_event_loop
