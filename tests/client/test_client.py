@@ -534,7 +534,7 @@ async def test_the_level_can_be_set_while_running_in_either_era(era, app):
         await client.set_log_level("debug")
         await client.call_tool("count", {"to": 2})
         await asyncio.sleep(0)
-        with pytest.raises(SetupError, match="log level must be one of debug"):
+        with pytest.raises(SetupError, match="log level must be one of alert, critical, debug"):
             await client.set_log_level("loud")
     assert heard == ["counted to 2"]
 

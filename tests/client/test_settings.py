@@ -54,7 +54,7 @@ def test_a_time_has_its_agreed_default_and_can_be_set(make: Callable[..., Any], 
 def test_an_option_there_is_not_is_named() -> None:
     with pytest.raises(
         SetupError,
-        match=r"Client: unknown option 'request_time_out'; did you mean 'request_timeout'\?; the options are .*roots",
+        match=r"Client: unknown option 'request_time_out'; did you mean 'request_timeout'\?$",
     ):
         Client(Server("s"), request_time_out=1)  # type: ignore[call-arg]
 

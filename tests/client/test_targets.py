@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ferrule import Client, Server
-from ferrule.client.targets import is_group, transport_for
+from ferrule.client.targets import is_group, is_several, named_targets, transport_for
 from ferrule.errors import SetupError
 from ferrule.transports.http.client.old_sse import SseTransport
 from ferrule.transports.http.client.transport import HttpTransport
@@ -194,10 +194,6 @@ BAD = {
     "an empty configuration": ({}, "names no server"),
     "no servers": ({"mcpServers": {}}, "names no server"),
     "servers in a list": ({"mcpServers": [{"command": "x"}]}, "names no server"),
-    "two servers": (
-        {"servers": {"a": {"command": "x"}, "b": {"command": "y"}}},
-        "names 2 servers .* a, b; make a client for each",
-    ),
     "a server that is text": ({"servers": {"a": "x"}}, "the server 'a' of the configuration is malformed"),
     "arguments in one text": ({"servers": {"a": {"command": "x", "args": "y z"}}}, "malformed.*args"),
     "an environment in a list": ({"servers": {"a": {"command": "x", "env": []}}}, "malformed.*env"),
@@ -242,6 +238,40 @@ def test_a_url_may_say_that_its_server_is_an_old_one(url):
 )
 def test_a_configuration_may_name_a_url(entry, kind):
     assert isinstance(transport_for({"mcpServers": {"one": entry}}), kind)
+
+
+def test_a_client_of_several_servers_is_made_of_a_configuration_or_a_dict(tmp_path):
+    config = {"a": {"command": "x"}, "b": {"url": "http://h/mcp"}}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"servers": config}))
+    expected = {"a": {"mcpServers": {"a": config["a"]}}, "b": {"mcpServers": {"b": config["b"]}}}
+    for target in (config, {"mcpServers": config}, path, str(path)):
+        assert is_several(target)
+        assert named_targets(target) == expected
+    assert named_targets({"a": "server.py", "b": ["python", "b.py"]}) == {"a": "server.py", "b": ["python", "b.py"]}
+    for one in ({"mcpServers": {"a": {"command": "x"}}}, {"a": "words"}, {"a": []}, "missing.json", {}):
+        assert not is_several(one)
+    with pytest.raises(SetupError, match="there are 300 servers, and a client uses at most 256"):
+        named_targets({str(number): "server.py" for number in range(300)})
+
+
+async def test_a_script_of_another_language_is_run_by_the_program_for_it(folder, monkeypatch):
+    for name in ("server.js", "server.ts"):
+        (folder / name).write_text("")
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(SetupError, match=r"server.js is run by node, which is not on the PATH: install it"):
+        transport_for("server.js")
+    with pytest.raises(SetupError, match=r"server.ts is run by tsx or bun or deno or node, which is not on the PATH"):
+        transport_for("server.ts")
+    with pytest.raises(SetupError, match=r"no such file: missing\.js"):
+        transport_for("missing.js")
+    # It answers with its arguments as the server's place, as our server of a file does.
+    node = folder / "node"
+    node.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(folder / 'server.py'))} $@\n")
+    node.chmod(0o755)
+    for name, words in (("server.js", ""), ("server.ts", "--experimental-strip-types ")):
+        async with Client(name) as client:
+            assert (await client.call_tool("place")).data["args"] == f"{words}{folder / name}"
 
 
 def test_headers_of_the_configuration_go_along_and_ours_win():

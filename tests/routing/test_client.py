@@ -39,7 +39,7 @@ virtual_time = pytest.mark.virtual_time
 
 INHERITED = {
     *("__aenter__", "__aexit__", "initialize", "reconnect", "read_skill_file", "send_batch", "asked_on"),
-    *("on_phase_change", "on_connected", "on_disconnected"),
+    *("on_phase_change", "on_connected", "on_disconnected", "servers", "source"),
 }
 """What a client does by its other methods alone."""
 
@@ -135,7 +135,7 @@ class TestTheSurface:
     def test_every_policy_is_a_choice_of_balance(self) -> None:
         for name in POLICIES:
             assert Client([Server("a")], balance=name).router.settings.balance == name  # type: ignore[attr-defined]
-        with pytest.raises(SetupError, match="balance must be one of least_loaded"):
+        with pytest.raises(SetupError, match=r"balance must be one of .*least_loaded"):
             Client([Server("a")], balance="fastest")  # type: ignore[arg-type]
 
     def test_an_option_there_is_not_is_named(self) -> None:

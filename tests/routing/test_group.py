@@ -9,7 +9,7 @@ from flaky import Flaky
 
 from ferrule.errors import ConnectFailed, LinkLost, NoTarget
 from ferrule.protocol.session import Phase
-from ferrule.routing.group import Group
+from ferrule.routing.group import Group, named_targets
 from ferrule.routing.router import Router
 
 pytestmark = pytest.mark.virtual_time
@@ -156,3 +156,18 @@ async def test_answers_are_counted_for_the_breaker_for_ejection_and_for_the_poli
         await router.call_tool("who")
         assert replica.facts.latency == pytest.approx(3.0)
         assert router._bulkhead.service_time == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("http://a:8000/mcp", "http://a:8000/mcp"),
+        ("https://ada:secret@a/mcp?token=secret#secret", "https://a/mcp"),
+        ("tcp://[::1]:7000", "tcp://[::1]:7000"),
+        ("unix:/run/a.sock", "unix:/run/a.sock"),
+        ("server.py", "server.py"),
+    ],
+)
+def test_a_target_is_named_by_its_address_without_what_may_be_secret_in_it(address: str, name: str) -> None:
+    """Names are shown in logs, metrics and spans."""
+    assert list(named_targets([address])) == [name]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flaky import Flaky
 
-from ferrule import Client, Server, ToolError
+from ferrule import Client, Observer, Server, ToolError
 from ferrule.balancing.breaker import BreakerSettings
 from ferrule.balancing.bulkhead import BulkheadSettings
 from ferrule.balancing.hedge import Hedge
@@ -30,6 +30,7 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.routing.decisions import RouterEvent
 from ferrule.routing.replica import Replica
 from ferrule.routing.router import Router, RouterStats, _first_answer
+from ferrule.telemetry.observer import ObservedRequest
 
 virtual_time = pytest.mark.virtual_time
 
@@ -798,7 +799,7 @@ class TestMembers:
             Router(["tcp://127.0.0.1:1", "tcp://127.0.0.1:1"])
         with pytest.raises(SetupError, match="must be a list"):
             Router("tcp://127.0.0.1:1")
-        with pytest.raises(SetupError, match=r"balance must be one of least_loaded, .*, not 'fastest'"):
+        with pytest.raises(SetupError, match=r"balance must be one of .*least_loaded, .*, not 'fastest'"):
             Router(sites("a"), balance="fastest")
         with pytest.raises(SetupError, match="reconnect is no option"):
             Router(sites("a"), reconnect=True)
@@ -813,3 +814,27 @@ class TestMembers:
         with pytest.raises(NotConnected, match="async with Router"):
             await who(router)
         await router.close()
+
+
+@virtual_time
+async def test_an_observer_is_told_which_target_a_request_goes_to_and_which_attempt_it_is() -> None:
+    class Sent(Observer):
+        def __init__(self) -> None:
+            self.requests: list[tuple[str, str, int]] = []
+
+        def request_sent(self, request: ObservedRequest) -> None:
+            if request.method == "tools/call" and request.link is not None:
+                self.requests.append((request.link.upstream, request.link.replica, request.attempt))
+
+    targets = sites("a", "b")
+    sent = Sent()
+    options: Any = {"observer": sent, "upstream": "names", "safe_tools": ["who"], "balance": "round_robin"}
+    async with Router(targets, **options) as router:
+        targets["a"].pause = 1.0
+        calling = asyncio.create_task(who(router))
+        while not targets["a"].calls:
+            await asyncio.sleep(0.01)
+        targets["a"].cut()
+        assert await calling == "b"
+        assert await who(router) == "b"
+    assert sent.requests == [("names", "a", 1), ("names", "b", 2), ("names", "b", 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -12,14 +13,17 @@ import time
 
 import pytest
 
-from ferrule.supervision.signals import SIGNALS, Shutdown
+from ferrule.supervision.signals import SIGNALS, Shutdown, hangup_signal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the loop of Windows handles no signals")
 
 PROGRAM = textwrap.dedent(
     """
     import asyncio
+    import signal
     from ferrule.supervision.signals import Shutdown
+
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 
     async def main():
         stop = asyncio.Event()
@@ -34,8 +38,9 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def start(then: str) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM.format(then=then)], stdout=subprocess.PIPE, text=True)
+def start(then: str, stdin: int | None = None) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM.format(then=then)]
+    process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
@@ -65,6 +70,39 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> N
     assert time.monotonic() - started < 60
 
 
+def test_a_hangup_does_not_end_a_service() -> None:
+    """Without a terminal, SIGHUP is what asks a program to read its configuration again."""
+    process = start(then="pass", stdin=subprocess.DEVNULL)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert output == "asked\ndone\n"
+    assert process.returncode == 0
+
+
+def test_a_server_ends_in_order_when_its_terminal_is_closed() -> None:
+    ours, terminal = pty.openpty()
+    process = start(then="pass", stdin=terminal)
+    process.send_signal(signal.SIGHUP)
+    output, _ = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(terminal)
+    assert output == "asked\ndone\n"
+    assert process.returncode == 0
+
+
+def test_a_hangup_that_is_ignored_already_stays_ignored() -> None:
+    """`nohup` lets a server outlive its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert hangup_signal() is None
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert hangup_signal() == signal.SIGHUP
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_what_was_installed_is_removed_again() -> None:
     async def scene() -> None:
         loop = asyncio.get_running_loop()
@@ -89,3 +127,25 @@ def test_a_loop_that_cannot_watch_signals_goes_on_without() -> None:
         return await asyncio.to_thread(lambda: asyncio.run(scene()))
 
     assert asyncio.run(elsewhere()) == "fine"
+
+
+def test_a_loop_that_handles_no_signals_is_told_of_them_by_python() -> None:
+    """As on Windows; what handled them before handles them again afterwards."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    class Loop(asyncio.SelectorEventLoop):
+        def add_signal_handler(self, sig: int, callback: object, *args: object) -> None:
+            raise NotImplementedError
+
+        def remove_signal_handler(self, sig: int) -> bool:
+            raise NotImplementedError
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        with Shutdown(asyncio.get_running_loop(), stop.set):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(stop.wait(), 10)
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main())
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ferrule import Server
-from ferrule.errors import FerruleError
+from ferrule import Client, Server
+from ferrule.errors import FerruleError, SetupError
 from ferrule.routing.router import Router
 from ferrule.telemetry.metrics import Metrics
 from ferrule.telemetry.router_recorder import RouterRecorder
@@ -81,3 +81,46 @@ def test_a_router_shows_its_targets_and_what_it_decides() -> None:
             assert set(values(metrics, "ferrule_upstream_up")) == {("sums", "one")}
 
     asyncio.run(scene())
+
+
+def test_the_decisions_of_a_client_of_several_targets_join_the_metrics_of_a_server() -> None:
+    """OBSV-05: nothing is wired by hand, and nothing is left when the client is closed."""
+
+    async def scene() -> None:
+        front = Server("front", metrics=True)
+        app = Server("app")
+
+        @app.tool
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        targets = [app, app]
+        metrics = front.metrics
+        for _ in range(2):
+            async with Client(targets, metrics=metrics, upstream="sums") as client:
+                await client.call_tool("add", {"a": 1, "b": 2})
+                assert values(metrics, "ferrule_upstream_up") == {("sums", "0"): 1, ("sums", "1"): 1}
+                assert values(metrics, "ferrule_upstream_links") == {("sums",): 2}
+                client.router.force_open("0")
+                client.router.force_open("1")
+                with pytest.raises(FerruleError):
+                    await client.call_tool("add", {"a": 1, "b": 2})
+            assert values(metrics, "ferrule_upstream_up") == {}
+            assert values(metrics, "ferrule_upstream_links") == {("sums",): 0}
+        assert values(metrics, "ferrule_router_refusals_total") == {("sums", "no_target"): 2}
+        assert values(metrics, "ferrule_breaker_transitions_total") == {("sums", "0"): 2, ("sums", "1"): 2}
+        asked = metrics.histogram("mcp_client_operation_duration_seconds").children
+        calls = {labels: child.count for labels, child in asked.items() if labels[0] == "tools/call"}
+        assert [(labels[1], labels[5], count) for labels, count in calls.items()] == [("add", "sums", 2)]
+
+    asyncio.run(scene())
+
+
+def test_metrics_of_a_client_must_be_metrics() -> None:
+    with pytest.raises(SetupError, match="metrics must be Metrics"):
+        Client(Server("app"), metrics=True)  # type: ignore[arg-type]
+
+
+def test_a_client_of_several_targets_names_its_replicas_itself() -> None:
+    with pytest.raises(SetupError, match="replica is no option for several targets"):
+        Client([Server("one"), Server("two")], replica="x")

@@ -132,3 +132,23 @@ def test_long_contents_are_cut() -> None:
     assert found["gen_ai.tool.call.arguments"] == "{}"
     assert len(str(found["gen_ai.tool.call.result"])) == MAX_CONTENT
     assert content_attributes(b"{}", b"") == {"gen_ai.tool.call.arguments": "{}"}
+
+
+def test_a_request_that_a_router_sends_names_its_target_and_its_attempt() -> None:
+    link = ObservedLink(side="client", transport="http", upstream="search", replica="a")
+    found = sent_attributes(request(transport="http", link=link, attempt=2, session="0123456789abcdef"))
+    assert (found["ferrule.upstream"], found["ferrule.replica"], found["ferrule.attempt"]) == ("search", "a", 2)
+    assert found["network.protocol.version"] == "1.1"
+    assert found["mcp.session.id"] == "01234567"
+
+
+def test_a_client_of_one_server_names_no_replica_and_no_attempt() -> None:
+    link = ObservedLink(side="client", transport="stdio")
+    found = sent_attributes(request(link=link))
+    assert not found.keys() & {"ferrule.upstream", "ferrule.replica", "ferrule.attempt", "mcp.session.id"}
+
+
+@pytest.mark.parametrize(("transport", "version"), [("http", "2"), ("websocket", "13"), ("tcp", None)])
+def test_the_version_of_the_protocol_below_is_named(transport: str, version: str | None) -> None:
+    origin = Origin(transport, http="2" if transport == "http" else "")
+    assert received_attributes(request(transport=transport, origin=origin)).get("network.protocol.version") == version

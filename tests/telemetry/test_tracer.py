@@ -230,6 +230,19 @@ def test_a_span_shows_the_six_stages_of_a_request_on_every_transport(
     asyncio.run(main())
 
 
+def test_a_span_begins_when_its_frame_came(recorder: SpanRecorder, era: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ferrule.runtime.link.time_ns", lambda: 1000)
+    app = new_app(tracing=recorder.tracing())
+    listener = Tcp(port=0)
+
+    async def main() -> None:
+        async with serving(app, listener), Client(f"tcp://127.0.0.1:{listener.address[1]}", mode=era) as client:
+            await client.call_tool("add", {"a": 1, "b": 2})
+        assert (await recorder.one("tools/call add")).start_time == 1000
+
+    asyncio.run(main())
+
+
 def test_the_handlers_of_a_traced_call_run_inside_its_span_also_in_a_thread(recorder: SpanRecorder, era: Any) -> None:
     """OBSV-02"""
 
@@ -601,6 +614,95 @@ def test_a_span_shows_eight_characters_of_a_session_unless_it_may_show_all(recor
     assert shown == session[:8] != session
     session, shown = asyncio.run(main(full_session_ids=True))
     assert shown == session
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_the_spans_of_a_client_show_eight_characters_of_its_session(recorder: SpanRecorder, mode: Any) -> None:
+    """SES-12"""
+
+    async def main() -> None:
+        listener = Http(port=0)
+        async with serving(new_app(), listener):
+            url = f"http://127.0.0.1:{listener.address[1]}/mcp"
+            async with Client(url, mode=mode, tracing=recorder.tracing(full_session_ids=True)) as client:
+                await client.call_tool("add", {"a": 1, "b": 2})
+        shown = attributes(await recorder.one("tools/call add"))
+        assert shown["network.protocol.version"] == "1.1"
+        if mode == "handshake":
+            assert len(shown["mcp.session.id"]) == 8
+        else:
+            assert "mcp.session.id" not in shown
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_the_span_of_a_routed_call_names_upstream_replica_and_attempt(recorder: SpanRecorder, mode: Any) -> None:
+    async def main() -> None:
+        options = {"mode": mode, "tracing": recorder.tracing(), "upstream": "sums"}
+        async with Client([new_app(), new_app()], **options, balance="round_robin") as client:
+            for _ in range(2):
+                await client.call_tool("add", {"a": 1, "b": 2})
+        found = [attributes(span) for span in recorder.named("tools/call add", SpanKind.CLIENT)]
+        assert [each["ferrule.upstream"] for each in found] == ["sums", "sums"]
+        assert sorted(each["ferrule.replica"] for each in found) == ["0", "1"]
+        assert [each["ferrule.attempt"] for each in found] == [1, 1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("http2", [False, True])
+def test_the_span_of_a_request_over_http_names_the_version_of_http(
+    recorder: SpanRecorder, era: Any, *, http2: bool
+) -> None:
+    async def main() -> None:
+        listener = Http(port=0, http2=True)
+        async with serving(new_app(tracing=recorder.tracing()), listener):
+            async with httpx.AsyncClient(http1=not http2, http2=http2) as http:
+                url = f"http://127.0.0.1:{listener.address[1]}/mcp"
+                headers = {"accept": "application/json, text/event-stream"}
+                if era == "handshake":
+                    opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": INITIALIZE}
+                    answer = await http.post(url, json=opening, headers=headers)
+                    headers["mcp-session-id"] = answer.headers["mcp-session-id"]
+                else:
+                    headers |= {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "add"}
+                await http.post(url, json=request_with({}, era=era), headers=headers)
+            span = await recorder.one("tools/call add")
+        assert attributes(span)["network.protocol.version"] == ("2" if http2 else "1.1")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "error"),
+    [
+        ({"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}, 400, "-32020"),
+        ({"mcp-session-id": "nobody-has-this-one"}, 404, "-32600"),
+        ({}, 400, "-32600"),
+    ],
+)
+def test_a_request_that_the_http_endpoint_refuses_is_a_span(
+    recorder: SpanRecorder, headers: dict[str, str], status: int, error: str
+) -> None:
+    """Its headers say something else than its body; its session is not there; it names none."""
+
+    async def main() -> None:
+        listener = Http(port=0)
+        era = "stateless" if "mcp-method" in headers else "handshake"
+        async with serving(new_app(tracing=recorder.tracing()), listener), httpx.AsyncClient() as http:
+            url = f"http://127.0.0.1:{listener.address[1]}/mcp"
+            accepted = {"accept": "application/json, text/event-stream", **headers}
+            asked = request_with({"traceparent": SAMPLED}, era=era)
+            answer = await http.post(url, json=asked, headers=accepted)
+            assert answer.status_code == status
+            span = await recorder.one("tools/call")
+        assert trace_id(span) == int(TRACE, 16)
+        assert attributes(span)["error.type"] == error
+        assert span.status.status_code is StatusCode.ERROR
+
+    asyncio.run(main())
 
 
 # -- switching it on

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -84,17 +86,33 @@ def unit_of(word: str) -> int | None:
     return UNITS.get(word)
 
 
+class Bucket(Protocol):
+    """What tokens are taken from; the time comes in as an argument."""
+
+    def take(self, now: float, n: float = 1) -> bool:
+        """Take `n` tokens if there are as many."""
+
+    def wait(self, now: float) -> float:
+        """Return the seconds until one token can be taken."""
+
+    def left(self, now: float) -> int:
+        """Return how many whole tokens there are."""
+
+    def full_in(self, now: float) -> float:
+        """Return the seconds until the bucket is full."""
+
+
 class Quota:
     """A named bucket: one of those a call must have a token of."""
 
     __slots__ = ("bucket", "name", "rate")
 
-    def __init__(self, name: str, rate: Rate, bucket: TokenBucket | None = None) -> None:
+    def __init__(self, name: str, rate: Rate, bucket: Bucket | None = None) -> None:
         if not NAME.fullmatch(name):
             raise SetupError(f"the name of a quota must be printable ASCII, not {name!r}")
         self.name = name
         self.rate = rate
-        self.bucket = bucket or rate.bucket()
+        self.bucket: Bucket = bucket or rate.bucket()
 
 
 class Exhausted(Struct, frozen=True):
@@ -128,9 +146,15 @@ def policy_header(quotas: Iterable[Quota]) -> str:
     """
     items = []
     for quota in quotas:
-        window = math.ceil(quota.rate.burst / quota.rate.per_second - TOKEN_SLACK)
-        items.append(f"{_quoted(quota.name)};q={math.floor(quota.rate.burst)};w={window}")
+        items.append(_policy(quota.name, quota.rate))
     return ", ".join(items)
+
+
+@lru_cache(maxsize=256)
+def _policy(name: str, rate: Rate) -> str:
+    """Return what one quota allows; the same for every caller, so it is written once."""
+    window = math.ceil(rate.burst / rate.per_second - TOKEN_SLACK)
+    return f"{_quoted(name)};q={math.floor(rate.burst)};w={window}"
 
 
 def limit_header(quotas: Iterable[Quota], now: float) -> str:

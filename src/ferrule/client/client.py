@@ -34,7 +34,7 @@ from ferrule.client.link.reconnect import ConnectionHandler
 from ferrule.client.notifications import Notifications
 from ferrule.client.settings import ClientSettings, read_settings, require_level
 from ferrule.client.state import ServerState
-from ferrule.client.targets import is_group
+from ferrule.client.targets import is_group, is_several
 from ferrule.errors import Cancelled, SetupError
 from ferrule.protocol.call import Awaited
 from ferrule.protocol.foreign import Foreign
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """Reaches one server, or one of several that offer the same, and uses what it offers."""
+    """Reaches one server, one of several that offer the same, or several side by side, and uses what they offer."""
 
     def __new__(
         cls,
@@ -73,10 +73,13 @@ class Client:
         roots: Iterable[object] | Callable[[], object] | None = None,
         **options: Unpack[ClientKeywords],
     ) -> Self:
-        """Return a client; with a list of targets, one that routes each call to one of them."""
+        """Return a client; with a list of targets, one that routes each call to one of them; with a dict, of all."""
         if cls is Client and is_group(target):
             routed: type[Self] = importlib.import_module("ferrule.routing.client").RoutedClient
             return super().__new__(routed)
+        if cls is Client and is_several(target):
+            combined: type[Self] = importlib.import_module("ferrule.routing.combined.client").CombinedClient
+            return super().__new__(combined)
         return super().__new__(cls)
 
     def __init__(
@@ -463,6 +466,16 @@ class Client:
     def router(self) -> Any:
         """The router of a client of several targets, `Client([target, …])`; raise SetupError for any other."""
         raise SetupError("only a client of several targets has a router: give a list, as in Client([target, …])")
+
+    @property
+    def servers(self) -> Mapping[str, Any]:
+        """The servers of a client of several, by name, each with its client and why it is away."""
+        raise SetupError('only a client of several servers names them: give a dict, as in Client({"a": target, …})')
+
+    @property
+    def source(self) -> str | None:
+        """The name of the server whose question or notification is being handled here; None if there is but one."""
+        return None
 
     @property
     def cache(self) -> Cache:

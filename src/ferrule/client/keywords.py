@@ -21,8 +21,10 @@ from ferrule.client.link.reconnect import Reconnect
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import LogLevel
 from ferrule.settings.option import FilePath, NonNegativeInt, PositiveSeconds, Seconds
+from ferrule.telemetry.metrics import Metrics
 from ferrule.telemetry.observer import Observer
 from ferrule.telemetry.tracer import Tracing
+from ferrule.transports.contract import CredentialsSource
 from ferrule.transports.keywords import HttpClientKeywords, TcpClientKeywords, WebSocketClientKeywords
 from ferrule.transports.process.child import StderrSink
 
@@ -96,6 +98,8 @@ class ClientKeywords(TypedDict, total=False):
     """Where the stderr of a child goes: on to ours, `capture` to keep its end for errors, a function, or a file."""
     headers: Mapping[str, str] | None
     """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
+    auth: CredentialsSource | None
+    """Who we are, to servers over HTTP and WebSocket: OAuth(…), ClientCredentials(…), Bearer(…) and their like."""
     http: HttpClientKeywords | None
     """More options of HTTP: see HttpOptions."""
     tcp: TcpClientKeywords | None
@@ -104,6 +108,12 @@ class ClientKeywords(TypedDict, total=False):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    metrics: Metrics | None
+    """Where requests, links and, among several targets, decisions are counted: those of a server, or Metrics()."""
+    upstream: str
+    """What the server, or all targets together, is called in metrics and spans."""
+    replica: str
+    """Which one it is of several targets, in spans; a client of several targets says so to each of its clients."""
     tracing: Tracing | Mapping[str, Any] | bool | None
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     balance: Balance

@@ -30,8 +30,10 @@ ROUTING = (
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
     from ferrule.runtime.tasks.settings import TaskSettings
+    from ferrule.telemetry.metrics import Metrics
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.tracer import Tracing
+    from ferrule.transports.contract import CredentialsSource
 
 
 class ClientSettings(Struct, frozen=True, kw_only=True):
@@ -103,6 +105,8 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """Where the stderr of a child goes: on to ours, `capture` to keep its end for errors, a function, or a file."""
     headers: Mapping[str, str] | None = None
     """Sent with every HTTP request, and with the one that opens a WebSocket: an authorization, for one."""
+    auth: CredentialsSource | None = None
+    """Who we are, to servers over HTTP and WebSocket: OAuth(…), ClientCredentials(…), Bearer(…) and their like."""
     http: Mapping[str, object] | None = None
     """More options of HTTP: see HttpOptions."""
     tcp: Mapping[str, object] | None = None
@@ -111,6 +115,12 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     """Options of WebSocket: see WebSocketOptions."""
     observer: Observer | Sequence[Observer] | None = None
     """Who is told of requests, links and the like: an Observer, or a list of them."""
+    metrics: Metrics | None = None
+    """Where requests, links and, among several targets, decisions are counted: those of a server, or Metrics()."""
+    upstream: str = ""
+    """What the server, or all targets together, is called in metrics and spans."""
+    replica: str = ""
+    """Which one it is of several targets, in spans; a client of several targets says so to each of its clients."""
     tracing: Tracing | Mapping[str, Any] | bool | None = None
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
 
@@ -142,23 +152,39 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
         tracing = self.tracing
         if tracing is None:
             tracing = exports_traces()
-        if self.observer is None and tracing is False:
+        if self.observer is None and self.metrics is None and tracing is False:
             return None
         from ferrule.telemetry.observer import observers_of
 
-        if tracing is False:
-            return observers_of(self.observer, "Client")
-        from ferrule.telemetry.tracer import tracer_of
+        tracer = None
+        if tracing is not False:
+            from ferrule.telemetry.tracer import tracer_of
 
-        return observers_of(self.observer, "Client", tracer=tracer_of(tracing, "Client"))
+            tracer = tracer_of(tracing, "Client")
+        found = observers_of(self.observer, "Client", more=self._recorders(), tracer=tracer)
+        if found is not None:
+            found.upstream = self.upstream
+            found.replica = self.replica
+        return found
+
+    def _recorders(self) -> list[Observer]:
+        """Return what counts in the metrics that are given."""
+        if self.metrics is None:
+            return []
+        from ferrule.telemetry.metrics import Metrics
+        from ferrule.telemetry.recorder import MetricsRecorder
+
+        if not isinstance(self.metrics, Metrics):
+            raise SetupError(f"Client: metrics must be Metrics, such as app.metrics of a server, not {self.metrics!r}")
+        return [MetricsRecorder(self.metrics, upstream=self.upstream)]
 
     @property
     def transport_options(self) -> dict[str, Any]:
         """What the way to the server is told, whichever it is."""
         return {
-            "http": _with_headers(self.http, self.headers),
+            "http": _with_headers(self.http, self.headers, self.auth),
             "tcp": self.tcp,
-            "websocket": _with_headers(self.websocket, self.headers),
+            "websocket": _with_headers(self.websocket, self.headers, self.auth),
             "env": self.env,
             "cwd": self.cwd,
             "stderr": self.stderr,
@@ -188,8 +214,12 @@ def _require_task_settings(given: object) -> None:
         raise SetupError(f"question_tasks is True, False or TaskSettings(...), not {given!r}")
 
 
-def _with_headers(options: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> dict[str, Any]:
+def _with_headers(
+    options: Mapping[str, Any] | None, headers: Mapping[str, str] | None, auth: CredentialsSource | None
+) -> dict[str, Any]:
     given = dict(options or {})
+    if auth is not None:
+        given["auth"] = auth
     if headers is not None and not isinstance(headers, Mapping):
         raise SetupError(f"headers must be names with their values, as in {{'Authorization': …}}, not {headers!r}")
     if headers:

@@ -19,10 +19,25 @@ from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 UNDERSTOOD = (
     "a Server, a URL such as https://example.com/mcp or tcp://localhost:5000, a socket as unix:/path, "
-    "a path such as server.py or server.py:app, a folder with a ferrule.toml, a command list, 'stdio:command', "
-    "an mcp.json, or a list of these for several servers that offer the same"
+    "a path such as server.py, server.py:app or server.js, a folder with a ferrule.toml, a command list, "
+    "'stdio:command', an mcp.json, a list of these for several servers that offer the same, or a dict of others"
 )
 
+CONFIGURED = ("mcpServers", "servers")
+"""Under which key a configuration has its servers."""
+MOST_SERVERS = 256
+"""How many servers a client may use side by side: each is a connection, or a process."""
+
+NODE = ("node",)
+TYPESCRIPT = (*(("tsx",), ("bun",), ("deno", "run", "-A")), ("node", "--experimental-strip-types"))
+SCRIPTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    ".js": (NODE,),
+    ".mjs": (NODE,),
+    ".cjs": (NODE,),
+    ".ts": TYPESCRIPT,
+    ".mts": TYPESCRIPT,
+}
+"""The programs that run a script, by how its name ends; the first that is there is used."""
 OURS = "ferrule"
 OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
 """What a server of another library imports: its file is a program of its own."""
@@ -98,6 +113,53 @@ def is_group(target: object) -> bool:
     return True
 
 
+def is_several(target: object) -> bool:
+    """Whether a target names several servers: a configuration with more than one, or a dict of targets."""
+    return _servers_of(target) is not None
+
+
+def named_targets(target: object) -> dict[str, object]:
+    """Return the targets of a configuration, or of a dict of targets, by their names; raise SetupError for others."""
+    found = _servers_of(target)
+    if found is None:
+        raise SetupError(f"{target!r} does not name several servers: a target is {UNDERSTOOD}")
+    if len(found) > MOST_SERVERS:
+        raise SetupError(f"there are {len(found)} servers, and a client uses at most {MOST_SERVERS}: leave some out")
+    return found
+
+
+def _servers_of(target: object) -> dict[str, object] | None:
+    if isinstance(target, str | Path) and str(target).endswith(".json") and not _is_address(target):
+        try:
+            target = read_config_file(str(target))
+        except SetupError:
+            return None  # the error is raised by whoever connects to it
+    if not isinstance(target, Mapping):
+        return None
+    for key in CONFIGURED:
+        servers = target.get(key)
+        if isinstance(servers, Mapping) and len(servers) > 1:
+            return {name: _entry(name, described) for name, described in servers.items()}
+        if servers is not None:
+            return None
+    found = {}
+    for name, each in target.items():
+        if isinstance(each, Mapping):
+            found[name] = _entry(name, each)
+        elif isinstance(name, str) and (_is_target(each) and each):
+            found[name] = each
+        else:
+            return None
+    return found or None
+
+
+def _entry(name: str, described: object) -> object:
+    """Return one server of a configuration as a configuration of its own."""
+    if isinstance(described, Mapping) and any(key in described for key in CONFIGURED):
+        return described
+    return {"mcpServers": {name: described}}
+
+
 def _is_target(element: object) -> bool:
     """Whether an element of a list can be a target of its own."""
     if is_object(element) or isinstance(element, Mapping) or _is_list(element):
@@ -118,7 +180,7 @@ def _is_server_file(target: object) -> bool:
     if not isinstance(target, str | PathLike):
         return False
     path = str(target)
-    if path.endswith((".py", ".json")) or ".py:" in path:
+    if path.endswith((".py", ".json", *SCRIPTS)) or ".py:" in path:
         return True
     return _exists(f"{path}/ferrule.toml")
 
@@ -148,24 +210,47 @@ def _named(target: str, given: Given) -> Transport:
     if not _exists(target):
         path, _, name = target.partition(":")
     if path.endswith(".json"):
-        return _configured(_config_file(path), given)
-    if _exists(f"{path}/ferrule.toml"):
-        return _run_by_us(str(Path(path).resolve()), given)
-    if path.endswith(".py"):
-        if not _exists(path):
-            raise SetupError(f"no such file: {path}")
-        place = str(Path(path).resolve())
-        if name:
-            place += f":{name}"
-        elif _is_program(path):
-            return _command([sys.executable, place], given)
-        return _run_by_us(place, given)
+        return _configured(read_config_file(path), given)
+    words = file_command(path, name)
+    if words:
+        return _command(words, given)
     raise SetupError(f"cannot reach {target!r}: a target is {UNDERSTOOD}")
 
 
-def _run_by_us(place: str, given: Given) -> Transport:
+def file_command(path: str, name: str = "") -> list[str]:
+    """Return the command that serves a file, or a folder with a ferrule.toml, on stdio; empty for what is neither."""
+    place = str(Path(path).resolve())
     # The transport is named, since a ferrule.toml beside the file may name another for everybody else.
-    return _command([sys.executable, "-m", "ferrule", "run", "--transport", DEFAULT, place], given)
+    run_by_us = [sys.executable, "-m", OURS, "run", "--transport", DEFAULT]
+    if _exists(f"{path}/ferrule.toml"):
+        return [*run_by_us, place]
+    if not path.endswith((".py", *SCRIPTS)):
+        return []
+    if not _exists(path):
+        raise SetupError(f"no such file: {path}")
+    if not path.endswith(".py"):
+        return _script_command(place)
+    if name:
+        return [*run_by_us, f"{place}:{name}"]
+    if _is_program(path):
+        return [sys.executable, place]
+    return [*run_by_us, place]
+
+
+def _script_command(place: str) -> list[str]:
+    """Return the command that runs a script of another language; raise SetupError where nothing here can."""
+    import shutil
+
+    runners = SCRIPTS[Path(place).suffix]
+    for program, *words in runners:
+        found = shutil.which(program)
+        if found is not None:
+            return [found, *words, place]
+    wanted = " or ".join(runner[0] for runner in runners)
+    raise SetupError(
+        f"{Path(place).name} is run by {wanted}, which is not on the PATH: install it, "
+        f"or give the command, as in ['/path/to/{runners[-1][0]}', {place!r}]"
+    )
 
 
 def _is_program(path: str) -> bool:
@@ -203,7 +288,7 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _config_file(path: str) -> Mapping[str, object]:
+def read_config_file(path: str) -> Mapping[str, object]:
     try:
         config: Mapping[str, Any] = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Any])
     except OSError as reason:
@@ -216,13 +301,12 @@ def _config_file(path: str) -> Mapping[str, object]:
 def _configured(config: Mapping[str, object], given: Given) -> Transport:
     servers = config.get("mcpServers") or config.get("servers") or {}
     if not isinstance(servers, Mapping) or not servers:
-        raise SetupError('the configuration names no server: it needs "mcpServers" or "servers" with one in it')
-    if len(servers) > 1:
-        first = next(iter(servers))
         raise SetupError(
-            f"the configuration names {len(servers)} servers and a client takes one: {', '.join(servers)};"
-            f' make a client for each, as in Client({{"mcpServers": {{"{first}": config["mcpServers"]["{first}"]}}}})'
+            'the configuration names no server: it needs "mcpServers" or "servers" with one in it, '
+            "or is a dict with a target for each name"
         )
+    if len(servers) > 1:
+        raise SetupError(f"the configuration names {len(servers)} servers and a transport takes one: use a Client")
     name, described = next(iter(servers.items()))
     try:
         entry = msgspec.convert(described, ConfiguredServer)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ferrule.client.client import Client
-from ferrule.client.features.subscription import Changes
+from ferrule.client.features.subscription import Changes, WantedUris
 from ferrule.errors import CallFailed, FerruleError, NotConnected, PeerError
 
 logger = logging.getLogger("ferrule.routing")
@@ -30,7 +29,7 @@ class Broadcast:
         self._connected = connected
         """Returns the clients of the targets that are connected now."""
         self.streams: dict[str, list[Changes]] = {}
-        self.uris: Counter[str] = Counter()
+        self.uris = WantedUris()
         self._callbacks: dict[str, list[Callback]] = {}
         self._lists: set[str] = set()
         self._level: str | None = None
@@ -62,8 +61,7 @@ class Broadcast:
     async def want(self, uri: str) -> None:
         """Hear of a resource."""
         async with self._lock:
-            self.uris[uri] += 1
-            if self.uris[uri] > 1:
+            if not self.uris.add(uri):
                 return
             try:
                 await self._everywhere(lambda client: self._subscribe(client, uri))
@@ -74,12 +72,8 @@ class Broadcast:
     async def unwant(self, uri: str) -> None:
         """Hear of a resource no more."""
         async with self._lock:
-            if uri not in self.uris:
+            if not self.uris.drop(uri):
                 return
-            self.uris[uri] -= 1
-            if self.uris[uri] > 0:
-                return
-            del self.uris[uri]
             for client in self._connected():
                 try:
                     await client.unsubscribe_resource(uri)

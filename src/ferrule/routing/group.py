@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from ferrule.balancing.breaker import BreakerSettings, State, verdict_of
 from ferrule.balancing.ejection import Ejection, EjectionSettings, in_panic
@@ -251,15 +252,26 @@ class Group:
 
 
 def named_targets(targets: Mapping[str, object] | Iterable[object]) -> dict[str, Any]:
-    """Return targets by name: the given one, the address, or their number."""
+    """Return targets by name: the given one, the address without what may be secret in it, or their number."""
     if isinstance(targets, Mapping):
         return dict(targets)
     if isinstance(targets, str):
         raise SetupError(f"targets must be a list or a mapping of names to targets, not the str {targets!r}")
     named: dict[str, Any] = {}
     for number, target in enumerate(targets):
-        name = target if isinstance(target, str) else str(number)
+        name = without_secrets(target) if isinstance(target, str) else str(number)
         if name in named:
             raise SetupError(f"the target {name!r} is given twice: give the targets names, as a mapping")
         named[name] = target
     return named
+
+
+def without_secrets(address: str) -> str:
+    """Return an address without user, password, query and fragment: names are shown in logs, metrics and spans."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return address
+    if not parts.netloc:
+        return address
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -49,6 +49,9 @@ class Members:
         self.failure: Exception = LinkLost("no target was connected yet")
         self.router = Router(targets, new_client=self._new_client, **routing, observer=options.get("observer"))
         self.broadcast = Broadcast(lambda: self.router.connected)
+        settings = self.first.settings
+        if settings.metrics is not None:
+            self.router.record(settings.metrics, settings.upstream)
 
     def _new_client(self, name: str, target: object) -> Client:
         client = self._make(name, target)

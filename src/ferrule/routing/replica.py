@@ -160,12 +160,14 @@ def client_maker(options: Mapping[str, Any]) -> NewClient:
     """Return what makes the clients of a router: they leave it to the router to connect and to send again."""
     if "reconnect" in options:
         raise SetupError("reconnect is no option for several targets: the router connects to each again by itself")
+    if "replica" in options:
+        raise SetupError("replica is no option for several targets: each is called by its own name")
     http = {"retry": "never", **(options.get("http") or {})}
 
     def new_client(name: str, target: object) -> Client:
         if isinstance(target, Client):
             raise SetupError(f"target {name!r} is a Client: give what the client connects to")
-        return Client(target, **{**options, "reconnect": False, "http": http})
+        return Client(target, **{**options, "reconnect": False, "http": http, "replica": name})
 
     return new_client
 

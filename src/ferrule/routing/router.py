@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec import Struct
 
 from ferrule.balancing.breaker import verdict_of
-from ferrule.balancing.dead_letters import DeadLetters
 from ferrule.balancing.hedge import HedgeTimer, Latencies
 from ferrule.balancing.policy import Random, policy_named
 from ferrule.balancing.retry import may_repeat, retry_budget, was_sent
@@ -47,7 +46,7 @@ from ferrule.errors import (
 from ferrule.protocol.stateless import REVISIONS as STATELESS
 from ferrule.routing.admission import Admission
 from ferrule.routing.call import RoutedCall, Work, request_of, tool_call_of
-from ferrule.routing.decisions import Decisions, OnEvent
+from ferrule.routing.decisions import DeadLetters, Decisions, OnEvent
 from ferrule.routing.group import Group, named_targets
 from ferrule.routing.replica import CONNECT_TIMEOUT, NewClient, Replica, TargetState, client_maker
 from ferrule.routing.settings import RoutingSettings
@@ -55,10 +54,12 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.tools import CallToolResult
 from ferrule.settings.option import pick
 from ferrule.settings.sources import read_sourced
-from ferrule.telemetry.observer import observers_of
+from ferrule.telemetry.observer import attempts, observers_of
 
 if TYPE_CHECKING:
     from ferrule.client.keywords import ClientKeywords
+    from ferrule.telemetry.metrics import Metrics
+    from ferrule.telemetry.router_recorder import RouterRecorder
 
 logger = logging.getLogger("ferrule.routing")
 
@@ -130,6 +131,12 @@ class Router:
         self.safe_tools = frozenset(settings.safe_tools)
         self.dead_letters = DeadLetters(keep_payload=settings.keep_payload)
         """Notifications that could not be delivered."""
+        self._recorder: RouterRecorder | None = None
+        self._unwatch: Callable[[], None] | None = None
+        """What ends that metrics show how the targets stand."""
+        metrics = options.get("metrics")
+        if metrics is not None:
+            self.record(metrics, options.get("upstream", ""))
         self._clock: Callable[[], float] = _now
         self._calls = 0
         self._errors = 0
@@ -153,6 +160,8 @@ class Router:
     async def start(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, BaseException]:
         """Connect to every target. Return the errors of those that cannot be reached; they are tried again later."""
         self._clock = _clock_of(asyncio.get_running_loop())
+        if self._recorder is not None and self._unwatch is None:
+            self._unwatch = self._recorder.watch(lambda: self.targets)
         failed = await self._group.start(timeout)
         for name, error in failed.items():
             logger.warning("the target %s could not be reached, and will be tried again: %s", name, error)
@@ -161,6 +170,9 @@ class Router:
     async def close(self, drain: float = DRAIN) -> None:
         """Close every client, after the answers that still come within `drain` seconds; harmless when called again."""
         await self._group.close(drain)
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something as long as the router runs."""
@@ -229,6 +241,13 @@ class Router:
     def listen(self, on_event: OnEvent) -> None:
         """Call a function with every decision but picks."""
         self._decisions.listen(on_event)
+
+    def record(self, metrics: Metrics, upstream: str = "") -> None:
+        """Count every decision in these metrics, and show how the targets stand while the router runs."""
+        from ferrule.telemetry.router_recorder import RouterRecorder
+
+        self._recorder = RouterRecorder(metrics, upstream)
+        self.listen(self._recorder.record)
 
     # -- calls
 
@@ -380,6 +399,7 @@ class Router:
             began = self._clock()
             replica = self._choose(call, began, lost)
             call.tried.append(replica)
+            attempt = attempts.set(len(call.tried))
             try:
                 short = call.safe and not call.retries
                 seconds = await self._prepare(replica, call.method, call.deadline, short=short)
@@ -394,6 +414,8 @@ class Router:
                 self._group.answered(replica, now - began, now)
                 self._latencies.add(now - began)
                 return answer
+            finally:
+                attempts.reset(attempt)
 
     async def _prepare(self, replica: Replica, method: str, deadline: float, *, short: bool) -> float | None:
         """Connect to a target. Return how many seconds the call has; None: as many as the client's options say."""

@@ -38,12 +38,14 @@ NAMES = (
     "ferrule.scope",
     "ferrule.server",
     "ferrule.skills",
+    "ferrule.stores",
     "ferrule.supervision",
     "ferrule.tasks",
     "ferrule.telemetry",
     "ferrule.threads",
     "ferrule.tools",
     "ferrule.transports",
+    "ferrule.workers",
 )
 """Our loggers: a filter holds only for the very logger it was given to."""
 

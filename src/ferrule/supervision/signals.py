@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -10,10 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The first asks for an orderly end, the second for an end at once."""
+"""The first asks for an orderly end, the second for an end at once.
+
+SIGHUP asks for the same where its terminal was closed. A service without a terminal gets it from whoever wants it to
+read its configuration again; there is nothing to read again here, and nobody expects it to end.
+"""
+
+logger = logging.getLogger("ferrule.supervision")
 
 LAST_GRACE = 1.0
 """How many seconds threads and processes that handlers started have to end once the server has."""
@@ -26,27 +34,71 @@ class Shutdown:
         self._loop = loop
         self._stop = stop
         self._asked = False
+        self._before: dict[int, Any] = {}
+        """What handled each signal before, where the loop cannot handle signals itself, as on Windows."""
+        self._handlers: dict[int, Callable[[int], None]] = dict.fromkeys(SIGNALS, self._signalled)
+        if sys.platform == "win32":
+            # Ctrl-Break, by which a parent asks.
+            self._handlers[signal.SIGBREAK] = self._signalled
+        hangup = hangup_signal()
+        if hangup is not None:
+            self._handlers[hangup] = self._signalled if has_terminal() else _ignored
 
     def __enter__(self) -> Shutdown:
-        for number in SIGNALS:
+        for number, handler in self._handlers.items():
             try:
-                self._loop.add_signal_handler(number, self._signalled, number)
-            except (NotImplementedError, RuntimeError, ValueError):
+                self._loop.add_signal_handler(number, handler, number)
+            except NotImplementedError:
+                self._handle(number, handler)
+            except (RuntimeError, ValueError):
                 return self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number in SIGNALS:
+        for number in self._handlers:
             try:
                 self._loop.remove_signal_handler(number)
-            except (NotImplementedError, RuntimeError, ValueError):
+            except NotImplementedError:
+                if number in self._before:
+                    signal.signal(number, self._before.pop(number))
+            except (RuntimeError, ValueError):
                 return
+
+    def _handle(self, number: int, handler: Callable[[int], None]) -> None:
+        """Let Python handle a signal, and hand it to the loop."""
+
+        def hand_over(number: int, frame: object) -> None:
+            self._loop.call_soon_threadsafe(handler, number)
+
+        # Only the main thread may.
+        with suppress(ValueError):
+            self._before[number] = signal.signal(number, hand_over)
 
     def _signalled(self, number: int) -> None:
         if self._asked:
             os._exit(128 + number)
         self._asked = True
         self._stop()
+
+
+def hangup_signal() -> int | None:
+    """Return SIGHUP; None where the system has none, or where it is ignored already (`nohup`)."""
+    number = getattr(signal, "SIGHUP", None)
+    if number is None or signal.getsignal(number) is signal.SIG_IGN:
+        return None
+    return int(number)
+
+
+def has_terminal() -> bool:
+    """Whether we were started in a terminal: then SIGHUP means that it was closed."""
+    try:
+        return os.isatty(0)
+    except OSError:
+        return False
+
+
+def _ignored(number: int) -> None:
+    logger.info("%s: nothing to do, the server goes on", signal.Signals(number).name)
 
 
 class UnwaitedExecutor(ThreadPoolExecutor):

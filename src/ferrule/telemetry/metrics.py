@@ -10,6 +10,7 @@ Rule 3: everything happens in one thread, that of the event loop.
 from __future__ import annotations
 
 import logging
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
@@ -62,17 +63,22 @@ class Gauge:
 class Histogram:
     """How many values fell into each bucket, and their sum."""
 
-    __slots__ = ("counts", "edges", "sum")
+    __slots__ = ("counts", "edges", "lowest", "sum")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges = edges
+        self.lowest = edges[0] if edges else -math.inf
+        """The first edge: most durations are below it, and need no search."""
         self.counts = [0] * (len(edges) + 1)
         """Of each bucket alone; the last is for values above all edges."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
         """Count a value; one that equals an edge belongs below it."""
-        self.counts[bisect_left(self.edges, value)] += 1
+        if value <= self.lowest:
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(self.edges, value)] += 1
         self.sum += value
 
     @property
@@ -236,9 +242,18 @@ class Metrics:
             raise SetupError(f"metric {name!r} is a {row.type}, not a {wanted}")
         return row
 
-    def before_reading(self, reader: Callable[[], None]) -> None:
-        """Call a function before the metrics are read: it sets gauges to what is the case then."""
+    def before_reading(self, reader: Callable[[], None]) -> Callable[[], None]:
+        """Call a function before the metrics are read: it sets gauges to what is the case then.
+
+        Return a function that ends this.
+        """
         self._readers.append(reader)
+
+        def end() -> None:
+            if reader in self._readers:
+                self._readers.remove(reader)
+
+        return end
 
     def watch(self, name: str, *labels: str, source: Callable[[], float]) -> Callable[[], None]:
         """Let a counter or gauge be the sum of what its sources return when it is read.

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType
@@ -39,6 +40,7 @@ from ferrule.errors import (
     ResourceNotFound,
     ResultTooLarge,
     SetupError,
+    StoreUnavailable,
     ToolBusy,
     ToolFailed,
     ToolNotFound,
@@ -47,7 +49,7 @@ from ferrule.errors import (
     UnsupportedVersion,
     UrlElicitationRequired,
 )
-from ferrule.schema.model import Implementation
+from ferrule.schema.model import Implementation, meta_in
 from ferrule.telemetry.metrics import Histogram
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Id
@@ -84,6 +86,7 @@ REASONS: dict[type[Refusal], str] = {
     Overloaded: "overloaded",
     NoTarget: "no_target",
     RateLimited: "rate_limited",
+    StoreUnavailable: "store_unavailable",
     ToolFailed: "tool_failed",
     ToolTimedOut: "tool_timed_out",
     UrlElicitationRequired: "url_elicitation_required",
@@ -100,6 +103,10 @@ def reason_of(refusal: Refusal, *, readable: bool = True) -> str:
         if kind in REASONS:
             return REASONS[kind]
     return "refusal"
+
+
+attempts: ContextVar[int] = ContextVar("ferrule_attempt", default=1)
+"""Which attempt what is sent now is; a router sets it when a call goes on to another target."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -131,7 +138,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class ObservedLink(Struct, eq=False, kw_only=True):
     """One peer while it is connected: a session of the handshake era, or one connection."""
 
-    side: Literal["server", "client"]
+    side: Literal["client", "server"]
     """Which side we are."""
     transport: str
     """`stdio`, `memory`, `http`, `tcp`, `unix`, `websocket`, or the name of a transport of your own."""
@@ -144,6 +151,10 @@ class ObservedLink(Struct, eq=False, kw_only=True):
     """The agreed protocol revision; known when the link closes, empty where none was agreed."""
     peer: str = ""
     """The name the peer gives itself; known when the link closes."""
+    upstream: str = ""
+    """What a client calls its server, or all its targets together (its option `upstream`)."""
+    replica: str = ""
+    """Which of several targets it is; empty where there is one."""
 
 
 class ObservedRequest(Struct, eq=False, kw_only=True):
@@ -182,6 +193,10 @@ class ObservedRequest(Struct, eq=False, kw_only=True):
     """When its handler started; None before, and for a request that was sent."""
     ended: float | None = None
     """When it was answered or given up."""
+    session: str = ""
+    """How the id of the session begins that a request of ours goes with, where the transport has one."""
+    attempt: int = 1
+    """Which attempt a request of ours is: more than 1 where a router sends its call to another target."""
 
     @property
     def seconds(self) -> float:
@@ -303,19 +318,25 @@ class Observer:
         """Called when a router picked or left out a target, or refused a call; kinds are those of `RouterEvent`."""
 
 
-class TransportMeter(Protocol):
-    """Where the sessions and notifications of one transport are counted, and the requests that ended well."""
+class RevisionMeter(Protocol):
+    """Where the requests of one transport and revision are counted that ended well."""
 
-    transport: str
     revision: str
-    """The revision that `tools` and `methods` are for."""
+    transport: TransportMeter
     tools: Mapping[str, Histogram]
     """Of calls of tools, by name; any name is there."""
     methods: Mapping[str, Histogram]
     """Of all other methods; any method is there."""
 
-    def agree(self, revision: str) -> None:
-        """Let `tools` and `methods` be those of another revision."""
+
+class TransportMeter(Protocol):
+    """Where the sessions and notifications of one transport are counted, and the requests that ended well."""
+
+    name: str
+    """Of the transport."""
+
+    def of(self, revision: str) -> RevisionMeter:
+        """Return where the requests of one revision are counted."""
 
     def opened(self) -> None:
         """Called when a peer is connected."""
@@ -383,6 +404,9 @@ class Observers(Observer):
     def __init__(self, observers: Sequence[Observer], tracer: Any = None) -> None:
         self.tracer = tracer
         """The `Tracer` that makes spans of requests; None where nobody does."""
+        self.upstream = ""
+        """What a client calls its server; and which of several targets that is."""
+        self.replica = ""
         self.meter: Meter | None = None
         """What requests that end well are reported to instead, where metrics are all that is wanted."""
         if tracer is None and len(observers) == 1 and isinstance(observers[0], MeteredObserver):
@@ -414,8 +438,13 @@ class Observers(Observer):
 
         return tell
 
-    def refused(self, identity: Id | UnsetType | None, method: str, refusal: Refusal, origin: Origin) -> None:
-        """Report a request that a transport itself refused, with a JSON-RPC error, before any link saw it."""
+    def refused(
+        self, identity: Id | UnsetType | None, method: str, refusal: Refusal, origin: Origin, params: object = None
+    ) -> None:
+        """Report a request that a transport itself refused, before any link saw it.
+
+        Without a method it could not be read. `params` are as they came: what they say of a trace holds for its span.
+        """
         now = time.monotonic()
         request = ObservedRequest(
             id=None if identity is UNSET else identity,
@@ -432,7 +461,13 @@ class Observers(Observer):
             reason=reason_of(refusal, readable=bool(method)),
             message=refusal.message,
         )
+        if self.tracer is not None and method:
+            incoming = self.tracer.incoming(meta_in(params), origin)
+            if incoming.sampled:
+                request.span = self.tracer.received(request, incoming, time.time_ns())
         self.request_finished(request, outcome)
+        if request.span is not None:
+            request.span.answered(request, outcome)
 
 
 def _callbacks(observers: Sequence[Observer], event: str) -> tuple[Callable[..., None], ...]:

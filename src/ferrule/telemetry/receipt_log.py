@@ -24,7 +24,7 @@ from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings
 from ferrule.telemetry.receipts import MIN_KEY, Receipt, ReceiptCaller, ReceiptPeer, Sign, key_id, private_key, signer
 from ferrule.telemetry.redaction import RecordRule
 from ferrule.telemetry.trace_context import trace_in_headers, trace_in_meta
-from ferrule.wire.channel import Origin
+from ferrule.wire.channel import SHORT_SESSION, Origin
 
 FilePath = str | os.PathLike[str]
 
@@ -34,7 +34,6 @@ DENIALS = frozenset({"forbidden", "unauthorized"})
 """Reasons of a refusal that are the verdict of a policy."""
 MAX_TEXT = 256
 """Characters of what a peer wrote that a receipt repeats."""
-SHORT_SESSION = 8
 KEY_FILE = "digest.key"
 """Holds the key for digests, where none is given."""
 KEY_SIZE = 32

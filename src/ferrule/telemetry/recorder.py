@@ -6,7 +6,7 @@ of that name was found, a method when it is known, a revision when it was agreed
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ferrule.codes import ErrorCode
 from ferrule.schema.methods import METHODS
@@ -20,6 +20,7 @@ from ferrule.telemetry.observer import (
     ObservedRequest,
     Observer,
     Outcome,
+    TransportMeter,
     Verdict,
 )
 
@@ -75,30 +76,38 @@ class Histograms(dict[str, Histogram]):
         return histogram
 
 
+class RevisionRecorder:
+    """The requests of one transport and revision that ended well; all its links share it."""
+
+    def __init__(self, transport: TransportRecorder, revision: str) -> None:
+        self.transport: TransportMeter = transport
+        self.revision = revision
+        self.tools: Mapping[str, Histogram] = Histograms(lambda name: transport.durations(CALL, name, revision))
+        self.methods: Mapping[str, Histogram] = Histograms(lambda method: transport.durations(method, "", revision))
+
+
 class TransportRecorder:
     """What is usual on links of one transport, recorded without values; links of all revisions share it."""
 
     def __init__(self, metrics: Metrics, transport: str) -> None:
-        self.transport = transport
+        self.name = transport
         self._served = metrics.histogram("mcp_server_operation_duration_seconds")
         self._network = NETWORK_TRANSPORTS.get(transport, transport)
-        self._kept: dict[str, tuple[Histograms, Histograms]] = {}
+        self._kept: dict[str, RevisionRecorder] = {}
         self._sessions = metrics.gauge("ferrule_sessions").labels(transport)
         self._sessions_opened = metrics.counter("ferrule_sessions_opened_total").labels(transport)
         self._notifications = metrics.counter("ferrule_notifications_total")
-        self.agree("")
 
-    def agree(self, revision: str) -> None:
-        """Let `tools` and `methods` be those of another revision."""
+    def of(self, revision: str) -> RevisionRecorder:
+        """Return what records the requests of one revision."""
         kept = self._kept.get(revision)
         if kept is None:
-            labels = self._served.labels
-            network = self._network
-            tools = Histograms(lambda name: labels(CALL, name, "", network, revision))
-            methods = Histograms(lambda method: labels(method, "", "", network, revision))
-            kept = self._kept[revision] = (tools, methods)
-        self.revision = revision
-        self.tools, self.methods = kept
+            kept = self._kept[revision] = RevisionRecorder(self, revision)
+        return kept
+
+    def durations(self, method: str, tool: str, revision: str) -> Histogram:
+        """Return where a request that ended well is recorded."""
+        return self._served.labels(method, tool, "", self._network, revision)
 
     def opened(self) -> None:
         """Called when a peer is connected."""

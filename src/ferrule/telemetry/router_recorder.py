@@ -1,7 +1,7 @@
 """RouterRecorder: what a router decides, as metrics.
 
-The decisions are plain values, so this module knows nothing of routers: give `record` as the `on_event` of one, and a
-function that returns its `targets` to `watch`.
+The decisions are plain values, so this module knows nothing of routers: `record` is given them, and `watch` a function
+that returns the targets.
 """
 
 from __future__ import annotations
@@ -88,13 +88,18 @@ class RouterRecorder:
             case "overloaded" | "no_target":
                 counter("ferrule_router_refusals_total").labels(upstream, decision.kind).add()
 
-    def watch(self, targets: Callable[[], Iterable[TargetFacts]]) -> None:
-        """Show how each target stands whenever the metrics are read."""
+    def watch(self, targets: Callable[[], Iterable[TargetFacts]]) -> Callable[[], None]:
+        """Show how each target stands whenever the metrics are read. Return a function that ends this."""
+        up = self._metrics.gauge("ferrule_upstream_up")
+        breaker = self._metrics.gauge("ferrule_breaker_state")
         known: set[str] = set()
 
+        def forget(gone: set[str]) -> None:
+            for name in gone:
+                up.remove(self._upstream, name)
+                breaker.remove(self._upstream, name)
+
         def read() -> None:
-            up = self._metrics.gauge("ferrule_upstream_up")
-            breaker = self._metrics.gauge("ferrule_breaker_state")
             found = set()
             for target in targets():
                 found.add(target.name)
@@ -102,10 +107,14 @@ class RouterRecorder:
                 usable = target.connected and not target.ejected and state != "open"
                 up.labels(self._upstream, target.name).set(1.0 if usable else 0.0)
                 breaker.labels(self._upstream, target.name).set(STATES.get(state, 2.0))
-            for name in known - found:
-                up.remove(self._upstream, name)
-                breaker.remove(self._upstream, name)
+            forget(known - found)
             known.clear()
             known.update(found)
 
-        self._metrics.before_reading(read)
+        end_reading = self._metrics.before_reading(read)
+
+        def end() -> None:
+            end_reading()
+            forget(known)
+
+        return end

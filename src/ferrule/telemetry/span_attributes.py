@@ -12,18 +12,17 @@ from urllib.parse import urlsplit
 
 from ferrule.telemetry.observer import ObservedRequest, Outcome
 from ferrule.telemetry.recorder import NETWORK_TRANSPORTS, NOT_FOUND, error_type
+from ferrule.wire.channel import SHORT_SESSION
 
 MAX_TEXT = 256
 MAX_CONTENT = 8_192
 """Bytes of arguments and of a result, where they are wanted."""
-SHORT_SESSION = 8
-"""Characters of a session's id that are shown: whoever knows all of them can use the session."""
 
 TOOL = "tools/call"
 PROMPT = "prompts/get"
 RESOURCES = "resources/"
-PROTOCOLS = ("http", "websocket")
-"""Transports that are protocols on top of TCP."""
+PROTOCOLS = {"http": "1.1", "websocket": "13"}
+"""Transports that are protocols on top of TCP, with the version we speak as a client (RFC 9112, RFC 6455)."""
 
 Attributes = dict[str, str | int | bool]
 
@@ -42,6 +41,8 @@ def received_attributes(request: ObservedRequest, *, full_session_id: bool = Fal
     """Return what is known of a request when it came."""
     found = _attributes(request)
     _add_address(found, "client", request.origin.address)
+    if request.transport == "http" and request.origin.http:
+        found["network.protocol.version"] = request.origin.http[:MAX_TEXT]
     if request.transport == "http" and not request.stateless:
         session = request.origin.headers.get("mcp-session-id", "")
         if session and full_session_id:
@@ -56,8 +57,16 @@ def received_attributes(request: ObservedRequest, *, full_session_id: bool = Fal
 def sent_attributes(request: ObservedRequest) -> Attributes:
     """Return what is known of a request of ours when it is sent."""
     found = _attributes(request)
-    if request.link is not None and request.link.side == "client":
-        _add_address(found, "server", request.link.address)
+    link = request.link
+    if link is not None and link.side == "client":
+        _add_address(found, "server", link.address)
+        if link.upstream:
+            found["ferrule.upstream"] = link.upstream[:MAX_TEXT]
+        if link.replica:
+            found["ferrule.replica"] = link.replica[:MAX_TEXT]
+            found["ferrule.attempt"] = request.attempt
+    if request.session and not request.stateless:
+        found["mcp.session.id"] = request.session[:SHORT_SESSION]
     return found
 
 
@@ -69,6 +78,7 @@ def _attributes(request: ObservedRequest) -> Attributes:
     }
     if transport in PROTOCOLS:
         found["network.protocol.name"] = transport
+        found["network.protocol.version"] = PROTOCOLS[transport]
     if request.revision:
         found["mcp.protocol.version"] = request.revision[:MAX_TEXT]
         found["ferrule.era"] = "stateless" if request.stateless else "handshake"

@@ -1,4 +1,4 @@
-"""What supervisors and the registry of a process do, as metrics, from plain values."""
+"""What supervisors, the registry and the stores of a process do, as metrics, from plain values."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ def restart_recorder(metrics: Metrics) -> Callable[[SupervisorFacts], None]:
             restarts.labels(event.path).add()
 
     return record
+
+
+class StoreRecorder:
+    """Records the operations of stores: how long each took, and whether it failed."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._seconds = metrics.histogram("ferrule_store_operation_seconds")
+        self._errors = metrics.counter("ferrule_store_errors_total")
+
+    def record(self, operation: str, took: float, failed: bool) -> None:
+        """Record an operation by its name."""
+        self._seconds.labels(operation).observe(took)
+        if failed:
+            self._errors.labels(operation).add()
+
+
+def count_store_operations(metrics: Metrics) -> None:
+    """Set how many operations of stores there were that have left their durations."""
+    operations = metrics.counter("ferrule_store_operations_total")
+    for labels, durations in metrics.histogram("ferrule_store_operation_seconds").children.items():
+        operations.labels(*labels).value = durations.count
 
 
 def watch_registry(metrics: Metrics, stats: Callable[[], RegistryFacts]) -> None:

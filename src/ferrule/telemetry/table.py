@@ -15,6 +15,7 @@ from msgspec import Struct
 from ferrule.errors import SetupError
 
 MetricType = Literal["counter", "gauge", "histogram"]
+Merge = Literal["sum", "highest", "lowest"]
 
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -35,6 +36,8 @@ class MetricRow(Struct, frozen=True):
     help: str
     edges: tuple[float, ...] = EDGES
     """Upper edges of the buckets of a histogram, in order."""
+    merge: Merge = "sum"
+    """What the gauges of several processes are as one."""
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
@@ -80,8 +83,10 @@ TABLE = (
     ),
     MetricRow("mcp_server_session_duration_seconds", "histogram", SESSION, "How long sessions of a server lasted."),
     MetricRow("mcp_client_session_duration_seconds", "histogram", SESSION, "How long sessions of a client lasted."),
-    MetricRow("ferrule_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
-    MetricRow("ferrule_uptime_seconds", "gauge", (), "Seconds since the start."),
+    MetricRow(
+        "ferrule_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs.", merge="highest"
+    ),
+    MetricRow("ferrule_uptime_seconds", "gauge", (), "Seconds since the start.", merge="highest"),
     MetricRow("ferrule_sessions", "gauge", ("carrier",), "Sessions that are open."),
     MetricRow("ferrule_sessions_opened_total", "counter", ("carrier",), "Sessions that were opened."),
     MetricRow("ferrule_sessions_ended_total", "counter", ("carrier", "reason"), "Sessions that ended."),
@@ -91,9 +96,19 @@ TABLE = (
     MetricRow("ferrule_calls_waiting", "gauge", ("upstream",), "Calls that wait for their turn."),
     MetricRow("ferrule_calls_parked", "gauge", ("upstream",), "Calls that wait for an answer of their caller."),
     MetricRow("ferrule_refusals_total", "counter", ("reason",), "Requests refused before any handler started."),
-    MetricRow("ferrule_upstream_up", "gauge", ("upstream", "replica"), "1 where an upstream can be used, else 0."),
     MetricRow(
-        "ferrule_breaker_state", "gauge", ("upstream", "replica"), "Circuit breaker: 0 closed, 1 half open, 2 open."
+        "ferrule_upstream_up",
+        "gauge",
+        ("upstream", "replica"),
+        "1 where an upstream can be used, else 0.",
+        merge="lowest",
+    ),
+    MetricRow(
+        "ferrule_breaker_state",
+        "gauge",
+        ("upstream", "replica"),
+        "Circuit breaker: 0 closed, 1 half open, 2 open.",
+        merge="highest",
     ),
     MetricRow(
         "ferrule_breaker_transitions_total", "counter", ("upstream", "replica"), "Changes of a circuit breaker's state."
@@ -121,7 +136,13 @@ TABLE = (
     MetricRow("ferrule_stream_cuts_total", "counter", (), "Streams that were cut because nobody read them."),
     MetricRow("ferrule_threads_busy", "gauge", (), "Worker threads that run a handler."),
     MetricRow("ferrule_thread_queue", "gauge", (), "Handlers that wait for a worker thread."),
-    MetricRow("ferrule_loop_lag_seconds", "gauge", (), "The longest delay of the event loop in the last 10 s."),
+    MetricRow(
+        "ferrule_loop_lag_seconds",
+        "gauge",
+        (),
+        "The longest delay of the event loop in the last 10 s.",
+        merge="highest",
+    ),
     MetricRow("ferrule_registry_entries", "gauge", ("kind",), "Entries of the registry."),
     MetricRow("ferrule_registry_bindings", "gauge", (), "Transports that are bound to a server."),
     MetricRow("ferrule_cache_entries", "gauge", ("cache",), "Results that are kept in memory."),
@@ -130,12 +151,12 @@ TABLE = (
     MetricRow("ferrule_received_bytes_total", "counter", ("carrier",), "Bytes that came over streams and sockets."),
     MetricRow("ferrule_sent_bytes_total", "counter", ("carrier",), "Bytes that were written to streams and sockets."),
     MetricRow("ferrule_store_operations_total", "counter", ("op",), "Operations on stores."),
-    MetricRow("ferrule_store_operation_seconds", "histogram", ("op",), "How long operations on stores took."),
+    MetricRow("ferrule_store_operation_seconds", "histogram", ("op",), "How long operations that may wait took."),
     MetricRow("ferrule_store_errors_total", "counter", ("op",), "Operations on stores that failed."),
     MetricRow("ferrule_store_queue", "gauge", (), "Operations that wait to be written."),
     MetricRow("ferrule_worker_restarts_total", "counter", ("slot",), "Restarts of worker processes."),
     MetricRow("ferrule_worker_up", "gauge", ("slot",), "1 where a worker process serves, else 0."),
-    MetricRow("ferrule_config_generation", "gauge", (), "The number of the configuration in use."),
+    MetricRow("ferrule_config_generation", "gauge", (), "The number of the configuration in use.", merge="highest"),
     MetricRow("ferrule_config_reloads_total", "counter", ("result",), "Configurations that were loaded."),
     MetricRow("ferrule_auth_checks_total", "counter", ("result", "carrier"), "Callers a verifier was asked about."),
     MetricRow("ferrule_receipts_total", "counter", (), "Receipts that were written."),
@@ -144,7 +165,9 @@ TABLE = (
     MetricRow("process_resident_memory_bytes", "gauge", (), "Resident memory of the process in bytes."),
     MetricRow("process_open_fds", "gauge", (), "File descriptors that are open."),
     MetricRow("process_max_fds", "gauge", (), "The limit of open file descriptors."),
-    MetricRow("process_start_time_seconds", "gauge", (), "When the process started, in seconds since 1970."),
+    MetricRow(
+        "process_start_time_seconds", "gauge", (), "When the process started, in seconds since 1970.", merge="lowest"
+    ),
 )
 """Every metric of ours."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from ferrule import CallFailed, Client, Context, Declined, PeerError, Server, ToolError
 from ferrule.client.features.answers import check_tool_use, root
+from ferrule.client.features.root_access import FRESH
 from ferrule.errors import InvalidParams, SetupError
 from ferrule.schema.content import ImageContent, TextContent
 from ferrule.schema.elicitation import ElicitResult
@@ -392,6 +393,7 @@ async def test_a_root_that_cannot_be_read_is_left_out_and_logged_once(kind, era,
         unreadable = sorted([gone.as_uri(), "file:///null%00byte"])
         assert logged == [f"the root {uri} cannot be read and is not offered" for uri in unreadable]
         gone.mkdir()
+        await asyncio.sleep(FRESH + 0.05)
         assert (await client.call_tool("where")).data == [here.as_uri(), gone.as_uri()]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ferrule.client.features.root_access import RootAccess, is_inside, is_readable, local_path
+from ferrule.client.features.root_access import FRESH, RootAccess, is_inside, is_readable, local_path
 from ferrule.schema.roots import Root
 
 
@@ -52,3 +53,37 @@ async def test_what_is_elsewhere_needs_no_thread(tmp_path: Path) -> None:
     assert threads == []
     await access.readable([far, Root(uri=tmp_path.as_uri())])
     assert len(threads) == 1
+
+
+async def test_a_server_that_asks_again_and_again_starts_one_thread(tmp_path: Path) -> None:
+    """BUD-23: each look starts a thread, which costs far more than the question."""
+    threads = 0
+    now = 0.0
+
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        nonlocal threads
+        threads += 1
+        await asyncio.sleep(0)
+        return work()
+
+    access = RootAccess(in_thread, clock=lambda: now)
+    root = Root(uri=tmp_path.as_uri())
+    assert await asyncio.gather(*(access.readable([root]) for _ in range(20))) == [[root]] * 20
+    assert threads == 1
+    now += FRESH / 2
+    await access.readable([root])
+    assert threads == 1
+    tmp_path.rmdir()
+    now += FRESH
+    assert await access.readable([root]) == []
+    assert threads == 2
+
+
+async def test_other_roots_are_looked_at_at_once(tmp_path: Path) -> None:
+    async def in_thread(work: Callable[[], Any]) -> Any:
+        return work()
+
+    access = RootAccess(in_thread, clock=lambda: 0.0)
+    there, missing = Root(uri=tmp_path.as_uri()), Root(uri=(tmp_path / "missing").as_uri())
+    assert await access.readable([there]) == [there]
+    assert await access.readable([missing, there]) == [there]

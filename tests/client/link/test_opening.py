@@ -593,7 +593,7 @@ WRONG_OPTIONS = {
     "unknown": ({"timout": 3}, "timout"),
     "mode": ({"mode": "modern"}, "auto, handshake, stateless"),
     "version": ({"protocol_version": "2025-01-01"}, "2025-06-18"),
-    "level": ({"log_level": "loud"}, "debug, info"),
+    "level": ({"log_level": "loud"}, "alert, critical, debug"),
 }
 
 

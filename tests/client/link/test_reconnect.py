@@ -36,8 +36,8 @@ def test_waits_grow_no_more_after_the_64th_doubling(longest, reached):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"replay": "all"}, "Reconnect: replay must be one of safe, none, not 'all'"),
-        ({"meanwhile": "block"}, "meanwhile must be one of wait, fail, not 'block'"),
+        ({"replay": "all"}, "Reconnect: replay must be one of none, safe, not 'all'"),
+        ({"meanwhile": "block"}, "meanwhile must be one of fail, wait, not 'block'"),
         ({"first_delay": -1}, "first_delay must be at least 0 seconds, not -1"),
         ({"first_delay": 5, "longest_delay": 1}, "longest_delay must be at least first_delay, 5 seconds, not 1"),
         ({"factor": 0.5}, "factor must be at least 1, not 0.5"),

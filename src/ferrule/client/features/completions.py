@@ -59,7 +59,7 @@ class Completions:
         if timeout is None:
             timeout = self._timeout
         conversation = await self._keeper.present(timeout)
-        params: Params = {"ref": conversation.trim(_reference(ref)), "argument": dict(argument)}
+        params: Params = {"ref": conversation.trim(reference_of(ref)), "argument": dict(argument)}
         if context:
             known = conversation.trim(CompletionContext(arguments=dict(context)))
             if known is not None:
@@ -68,7 +68,8 @@ class Completions:
         return completion
 
 
-def _reference(ref: Reference | Mapping[str, object] | str) -> Reference:
+def reference_of(ref: Reference | Mapping[str, object] | str) -> Reference:
+    """Read what shall be completed: a prompt by its name, a template by its URI."""
     if isinstance(ref, Mapping):
         read: Reference = msgspec.convert(ref, Reference)
         return read

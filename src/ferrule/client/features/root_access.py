@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from urllib.parse import unquote, urlsplit
 from ferrule.schema.roots import Root
 
 logger = logging.getLogger("ferrule.client")
+
+FRESH = 0.2
+"""Seconds that a look holds good: each starts a thread, and a server may ask as often as it likes."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -53,29 +58,36 @@ def is_readable(root: Root) -> bool:
 class RootAccess:
     """What was found of the roots when a server last asked for them, or when they were last looked at."""
 
-    __slots__ = ("_in_thread", "_known", "_unreadable")
+    __slots__ = ("_clock", "_in_thread", "_known", "_looked_at", "_looking", "_unreadable")
 
-    def __init__(self, in_thread: InThread) -> None:
+    def __init__(self, in_thread: InThread, clock: Callable[[], float] = time.monotonic) -> None:
         self._in_thread = in_thread
         """A file system may take long to say that it is gone, and the loop must not wait for that."""
+        self._clock = clock
         self._known: list[Root] = []
+        self._looked_at = float("-inf")
+        self._looking = asyncio.Lock()
         self._unreadable: set[str] = set()
 
     async def readable(self, roots: Iterable[Root]) -> list[Root]:
         """Return the roots that can be read now, and remember which were looked at."""
-        self._known = list(roots)
-        await self._look()
+        asked = list(roots)
+        async with self._looking:
+            if asked != self._known or self._clock() - self._looked_at > FRESH:
+                self._known = asked
+                await self._look()
         found: list[Root] = []
-        for root in self._known:
+        for root in asked:
             if root.uri not in self._unreadable:
                 found.append(root)
         return found
 
     async def has_changed(self) -> bool:
         """Look again at what a server was told of. Return whether other roots can be read than before."""
-        before = self._unreadable
-        await self._look()
-        return self._unreadable != before
+        async with self._looking:
+            before = self._unreadable
+            await self._look()
+            return self._unreadable != before
 
     async def _look(self) -> None:
         known = self._known
@@ -92,3 +104,4 @@ class RootAccess:
         for uri in sorted(self._unreadable - found):
             logger.info("the root %s can be read again, or is no longer one", uri)
         self._unreadable = found
+        self._looked_at = self._clock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -77,6 +77,8 @@ class Changes:
     def __init__(self, subscriptions: ChangeSource, uri: str) -> None:
         self._subscriptions = subscriptions
         self.uri = uri
+        self.shown: Callable[[str], str] = str
+        """Writes the URI of a change as the reader knows it."""
         self._waiting: asyncio.Queue[str | None] = asyncio.Queue()
         self._dropping = False
         """Whether changes were dropped since the last was read."""
@@ -129,7 +131,26 @@ class Changes:
             self.finish()  # whoever asks again is at the end again
             raise StopAsyncIteration
         self._dropping = False
-        return uri
+        return self.shown(uri)
+
+
+class WantedUris(Counter[str]):
+    """Resources that somebody wants to hear of, each with how many do."""
+
+    def add(self, uri: str) -> bool:
+        """Count one more who wants to hear of a resource. Return whether nobody did before."""
+        self[uri] += 1
+        return self[uri] == 1
+
+    def drop(self, uri: str) -> bool:
+        """Count one less. Return whether that was the last."""
+        if uri not in self:
+            return False
+        self[uri] -= 1
+        if self[uri] > 0:
+            return False
+        del self[uri]
+        return True
 
 
 class Subscriptions:
@@ -140,7 +161,7 @@ class Subscriptions:
         self._conversation = keeper.talk
         self._rescued = keeper.rescues
         self.streams: dict[str, list[Changes]] = {}
-        self.uris: Counter[str] = Counter()
+        self.uris = WantedUris()
         self.kinds: set[str] = set()
         self.tasks: set[str] = set()
         self.listened: frozenset[str] = frozenset()
@@ -156,8 +177,7 @@ class Subscriptions:
         """Hear of a resource."""
         async with self._lock:
             self._conversation().require("resources.subscribe")
-            self.uris[uri] += 1
-            if self.uris[uri] > 1:
+            if not self.uris.add(uri):
                 return
             try:
                 await self._conversation().era.subscribe(uri, self)
@@ -170,13 +190,7 @@ class Subscriptions:
     async def unwant(self, uri: str) -> None:
         """Hear of a resource no more."""
         async with self._lock:
-            if uri not in self.uris:
-                return
-            self.uris[uri] -= 1
-            if self.uris[uri] > 0:
-                return
-            del self.uris[uri]
-            if self._conversation().over:
+            if not self.uris.drop(uri) or self._conversation().over:
                 return
             try:
                 await self._conversation().era.unsubscribe(uri, self)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, structs
 
-from ferrule.budgets.collector import decode_long
+from ferrule.budgets.collector import LONG, decode_long
 from ferrule.client.era.contract import Params, TaskChoice
 from ferrule.client.features.progress import ProgressHandler, ProgressRelay
 from ferrule.client.features.requests import Requests
@@ -20,6 +20,7 @@ from ferrule.client.link.conversation import RequestOptions
 from ferrule.client.link.keeper import LOST, Keeper
 from ferrule.client.settings import ClientSettings
 from ferrule.errors import InvalidAnswer, PeerError, TimedOut
+from ferrule.schema.keys import asks_version
 from ferrule.schema.methods import METHODS
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult, Tool
@@ -100,7 +101,10 @@ class ToolCalls:
         except PeerError as refusal:
             return await self._refused(refusal, name, arguments, how, timeout, raise_on_error)
         try:
-            result = decode_long(_read_call_result, raw, len(raw))
+            if len(raw) <= LONG:
+                result = _read_call_result(raw)
+            else:
+                result = decode_long(_read_call_result, raw, len(raw))
             final = result.result_type in FINAL
         except (msgspec.DecodeError, RecursionError):
             final = False
@@ -109,10 +113,18 @@ class ToolCalls:
             raw = await conversation.completed("tools/call", params, how, raw, request_id)
             result = await self._outcome(name, raw, on_progress, timeout)
         if result.is_error or name in self._output_checks:
-            if not result.is_error and self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):
-                return result
-            return await self._tools.judged(name, result, raise_on_error)
+            return await self._judged(name, result, raw, meta, raise_on_error)
         return result
+
+    async def _judged(
+        self, name: str, result: CallToolResult, raw: Raw, meta: dict[str, Any] | None, raise_on_error: bool
+    ) -> CallToolResult:
+        """Hold a result to what is listed of its tool, which says nothing of other versions."""
+        if result.is_error:
+            return await self._tools.judged(name, result, raise_on_error)
+        if asks_version(meta) or self._tools.fits(name, result.structured_content, memoryview(raw).nbytes):
+            return result
+        return await self._tools.judged(name, result, raise_on_error)
 
     async def _refused(
         self,

@@ -47,7 +47,7 @@ class Inbox:
 
     def on(self, method: str, handler: object) -> Deliver:
         """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`; gives what `off` takes."""
-        deliver = _deliverer(handler)
+        deliver = deliverer(handler)
         self._handlers.setdefault(OLD_NAMES.get(method, method), []).append(deliver)
         return deliver
 
@@ -100,7 +100,8 @@ class Inbox:
         self._dropping = False
 
 
-def _deliverer(handler: Any) -> Deliver:
+def deliverer(handler: Any) -> Deliver:
+    """Return a function of (method, params) that hands a notification to a handler of any kind."""
     if isinstance(handler, asyncio.Queue):
         return lambda method, params: handler.put((method, params))
     if isinstance(handler, queue.Queue | queue.SimpleQueue):

@@ -209,7 +209,7 @@ class ClientLink:
                 carrier = self.transport.carrier
             else:
                 carrier = type(self.transport).__name__
-            link.watch = watch_on(link.session, self._observers, carrier, "client", address=str(self._address))
+            link.observe(watch_on(link.session, self._observers, carrier, "client", address=str(self._address)))
         self.link = patience.link = link
         await self.transport.connect(link)
         self._require_wanted()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.balancing.dead_letters import DeadLetter, DeadLetters
 from ferrule.errors import SetupError
+from ferrule.routing.decisions import DeadLetter, DeadLetters
 
 
 def test_the_last_thousand_are_kept() -> None:
