@@ -116,7 +116,7 @@ class Line:
         self,
         answer: Callable[[bytes, Channel], None] | None = None,
         framer: Framer | None = None,
-        on_oversize: Literal["skip", "close"] = "skip",
+        on_oversize: Literal["close", "skip"] = "skip",
         json_only: bool = False,
         **options: Any,
     ) -> tuple[StreamChannel, Peer]:

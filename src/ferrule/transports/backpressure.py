@@ -17,6 +17,7 @@ from typing import Protocol
 
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
+from ferrule.budgets.allocator import allocator
 from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.budgets.shares import Shares
 
@@ -174,6 +175,7 @@ class Unfinished:
         size = self._size()
         if size > FREE_UNFINISHED:
             self._counted = True
+            allocator.large_message()
             unfinished.grew(self, size)
         elif self._counted:
             self.done()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from ferrule.identity.verifier import Verifier
 from ferrule.protocol.era import Eras
@@ -11,6 +14,8 @@ from ferrule.wire.channel import Channel, Origin, Receiver
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
+    from ferrule.transports.sockets.bind import ListeningPlace
+    from ferrule.transports.sockets.tls import TlsSettings
 
 
 class Transport(Protocol):
@@ -44,6 +49,48 @@ class ObservedTransport(Transport, Protocol):
     """A transport that has something of its own to report, as the start and the end of a process."""
 
     observer: Observers | None
+
+
+class Authorization(Struct, frozen=True):
+    """What a request says of who sends it."""
+
+    lines: bytes = b""
+    """Lines of headers, as they go over the wire."""
+    token: int = 0
+    """Which token it is: each new one has the next number, so that credentials know which was refused."""
+
+
+class Refused(Struct, frozen=True):
+    """A request that a server refused to run."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    operation: str
+    """What was asked: `tools/call 'add'`."""
+    token: int
+    """The number of the token it came with."""
+
+
+class Credentials(Protocol):
+    """What we can show one server."""
+
+    def authorize(self, method: str, url: str) -> Authorization | None:
+        """Return what a request says now; None where that has to be awaited first."""
+
+    async def prepare(self) -> None:
+        """Make `authorize` able to answer: read what is stored, renew a token; raises FerruleError."""
+
+    async def refused(self, refusal: Refused) -> bool:
+        """Called when a server answered 401 or 403. Return whether the request is worth sending again."""
+
+
+@runtime_checkable
+class CredentialsSource(Protocol):
+    """What `Client(url, auth=…)` takes: makes the credentials for a server, the same ones for the same server."""
+
+    def credentials(self, url: str, tls: TlsSettings) -> Credentials:
+        """Return what we can show the server at an http or https URL."""
 
 
 class Listener(Protocol):
@@ -89,6 +136,18 @@ class BoundListener(Listener, Protocol):
     @property
     def address(self) -> tuple[str, int]:
         """The host and the port we listen on."""
+
+
+@runtime_checkable
+class InheritingListener(Listener, Protocol):
+    """A listener that can serve on sockets which another process has opened, and keeps when this one dies."""
+
+    inherited: Sequence[socket.socket]
+    """The listening sockets to use instead of opening some; none where it opens its own."""
+
+    @property
+    def place(self) -> ListeningPlace:
+        """Where it would listen."""
 
 
 @runtime_checkable

@@ -20,6 +20,7 @@ from ferrule.settings.option import (
     PositiveSeconds,
     Seconds,
 )
+from ferrule.transports.contract import CredentialsSource
 from ferrule.transports.http.settings import Window
 
 
@@ -155,6 +156,10 @@ class HttpKeywords(TypedDict, total=False):
     """A PEM file, where the certificate's file does not hold the key."""
     private_key_password: str | None
     """What the key is encrypted with."""
+    client_ca: FilePath | None
+    """A PEM file of authorities: only peers with a certificate that one of them signed are served."""
+    allow_remote: bool
+    """Serve whoever can reach an address that is not loopback, though nothing proves who they are."""
     max_connections: PositiveInt
     """How many connections may be open at once."""
     max_head_size: Bytes
@@ -291,6 +296,10 @@ class WebSocketListenerKeywords(TypedDict, total=False):
     """A PEM file, where the certificate's file does not hold the key."""
     private_key_password: str | None
     """What the key is encrypted with."""
+    client_ca: FilePath | None
+    """A PEM file of authorities: only peers with a certificate that one of them signed are served."""
+    allow_remote: bool
+    """Serve whoever can reach an address that is not loopback, though nothing proves who they are."""
     max_head_size: Bytes
     """The longest head of a request."""
     max_headers: PositiveInt
@@ -439,6 +448,8 @@ class HttpClientKeywords(TypedDict, total=False):
     """The longest message that is read."""
     renew_timeout: PositiveSeconds
     """How long a server that forgot our session may take to open a new one."""
+    auth: CredentialsSource | None
+    """Who we are: OAuth(…), Bearer(…) and their like; it is asked for each request, and told of refusals."""
     chance: Callable[[], float]
     """Where jitter comes from: gives numbers from 0 to 1."""
 
@@ -468,6 +479,8 @@ class TcpClientKeywords(TypedDict, total=False):
     """Our own certificate with its key, in one PEM file or two."""
     server_name: str | None
     """The name the server's certificate must have, where it is not the host's."""
+    token: str | None
+    """An access token to begin with, for a server that asks for one; never over the network without TLS."""
     context: SSLContext | None
     """TLS as one's own program set it up, in the place of verify, ca and cert."""
 
@@ -511,3 +524,5 @@ class WebSocketClientKeywords(TypedDict, total=False):
     """A file of certificates to trust instead of the system's."""
     cert: FilePath | tuple[FilePath, FilePath] | None
     """Our own certificate with its key, in one PEM file or two."""
+    auth: CredentialsSource | None
+    """Who we are: OAuth(…), Bearer(…) and their like; it is asked before a WebSocket is opened."""

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal, cast
 
+from ferrule.budgets.allocator import allocator
 from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import Busy, CarrierError
 from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
@@ -79,7 +80,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         receiver: Receiver,
         framer: Framer | None = None,
         *,
-        on_oversize: Literal["skip", "close"] = "close",
+        on_oversize: Literal["close", "skip"] = "close",
         json_only: bool = False,
         serving: bool = True,
         public: bool = False,
@@ -149,8 +150,10 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        if self._outgoing_size > HIGH_WATER:
-            self._flush()
+        if self._outgoing_size > LARGE:
+            allocator.large_message()
+            if self._outgoing_size > HIGH_WATER:
+                self._flush()
 
     async def wait_writable(self) -> None:
         """Return at once unless more than the high-water mark waits to be written."""

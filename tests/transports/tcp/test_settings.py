@@ -62,7 +62,7 @@ def test_loopback_needs_no_proof(host: str) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"framing": "words"}, "framing must be one of line, content-length, auto, not 'words'"),
+        ({"framing": "words"}, "framing must be one of auto, content-length, line, not 'words'"),
         ({"on_oversize": "drop"}, "on_oversize must be one of close, skip, not 'drop'"),
         ({"port": -1}, "port must be from 0 to 65535, not -1"),
         ({"max_connections": 0}, "max_connections must be at least 1, not 0"),
@@ -70,7 +70,7 @@ def test_loopback_needs_no_proof(host: str) -> None:
         ({"client_ca": "ca.pem"}, "client_ca without a certificate"),
         (
             {"hots": "127.0.0.1"},
-            "tcp: unknown option 'hots'; did you mean 'host'\\?; the options are allow_remote, backlog",
+            "tcp: unknown option 'hots'; did you mean 'host'\\?$",
         ),
         ({"certificate": "nowhere.pem"}, "tcp: the certificate 'nowhere.pem' is not a file"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tcp_desk import Run, make_app, serving
 
 from ferrule import Client
 from ferrule.errors import CarrierError
+from ferrule.transports.tcp import listener as listener_module
 from ferrule.transports.tcp.listener import Unix, identity_of, listen_unix, remove_unix
 
 
@@ -78,3 +81,76 @@ def test_only_our_own_socket_is_removed(tmp_path: Path) -> None:
             # The file system may give the number of a removed file to the next one: then it cannot be told apart.
             assert path.exists() or identity_of(str(path)) == ours
     remove_unix(str(path), ours)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def moved_away(path: Path) -> None:
+    path.rename(path.with_suffix(".old"))
+
+
+def shut_down(path: Path) -> None:
+    """Shut down the listening socket of this process at a path."""
+    for fd in sorted(int(name.name) for name in Path("/proc/self/fd").iterdir()):
+        try:
+            found = socket.socket(fileno=fd)
+        except OSError:
+            continue
+        try:
+            if found.family == socket.AF_UNIX and found.getsockname() == str(path):
+                found.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue
+        finally:
+            found.detach()
+
+
+@pytest.mark.parametrize("harm", [removed, moved_away, shut_down])
+def test_a_socket_that_nobody_can_connect_to_is_bound_again(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+) -> None:
+    """Who is connected notices nothing, and who comes next gets in."""
+    monkeypatch.setattr(listener_module, "LOOK_EVERY", 0.02)
+    path = tmp_path / "mcp.sock"
+
+    async def test() -> None:
+        async with serving(make_app(), Unix(path=str(path))), Client(f"unix:{path}") as before:
+            harm(path)
+            assert not can_connect(path)
+            async with asyncio.timeout(60):
+                while not can_connect(path):
+                    await asyncio.sleep(0.01)
+            async with Client(f"unix:{path}") as after:
+                assert (await after.call_tool("add", {"a": 1, "b": 2})).data == 3
+            assert (await before.call_tool("add", {"a": 1, "b": 2})).data == 3
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert not path.exists()
+
+    run(test())
+
+
+def can_connect(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def test_a_path_that_another_program_took_is_left_to_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listener fails with a sentence, and its supervisor tries again as with any other."""
+    monkeypatch.setattr(listener_module, "LOOK_EVERY", 0.02)
+    path = tmp_path / "mcp.sock"
+
+    async def test() -> None:
+        ready = asyncio.Event()
+        served = asyncio.ensure_future(Unix(path=str(path)).serve(make_app().host, ready.set))
+        await ready.wait()
+        path.unlink()
+        with listen_unix(str(path), 0o600, 10):
+            with pytest.raises(CarrierError, match="another program serves there"):
+                await served
+            assert can_connect(path)
+
+    run(test())

@@ -52,6 +52,10 @@ class GraphqlKeywords(TypedDict, total=False):
     """A PEM file, where the certificate's file does not hold the key."""
     private_key_password: str | None
     """What the key is encrypted with."""
+    client_ca: FilePath | None
+    """A PEM file of authorities: only peers with a certificate that one of them signed are served."""
+    allow_remote: bool
+    """Serve whoever can reach an address that is not loopback, though nothing proves who they are."""
     max_connections: PositiveInt
     """How many connections may be open at once."""
     max_head_size: Bytes

@@ -18,6 +18,7 @@ from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.shutdown import LAST_GRACE, left_of_grace
+from ferrule.transports.verification import require_verified
 
 if TYPE_CHECKING:
     from ferrule.transports.graphql.endpoint import GraphqlEndpoint
@@ -83,6 +84,13 @@ class Graphql:
         if self._engine is not None:
             raise SetupError("this Graphql serves already")
         options = self._options
+        require_verified(
+            acceptor.verifier,
+            options.engine.host,
+            "graphql",
+            client_ca=options.engine.client_ca,
+            allow_remote=options.engine.allow_remote,
+        )
         endpoint = new_endpoint(require_http(acceptor), options)
         engine = Engine(
             endpoint.handle,

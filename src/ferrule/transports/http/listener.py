@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import structs
@@ -14,9 +15,14 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.beside import OnEngine, on_engine
 from ferrule.transports.http.endpoint.acceptor import require_http
 from ferrule.transports.http.endpoint.router import HttpEndpoint
+from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.engine.state import Heir
+from ferrule.transports.http.message import Transfer
 from ferrule.transports.http.settings import split_options
 from ferrule.transports.shutdown import ListenerEnd, left_of_grace
+from ferrule.transports.sockets.bind import ListeningPlace
+from ferrule.transports.verification import require_verified
 
 if TYPE_CHECKING:
     from ferrule.transports.keywords import HttpKeywords
@@ -39,6 +45,8 @@ class Http:
         self._end = ListenerEnd()
         self.bound_port: int | None = None
         """The port to bind in place of that in the options; None for that one."""
+        self.inherited: Sequence[socket.socket] = ()
+        """The listening sockets to use instead of opening some."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -54,6 +62,13 @@ class Http:
         settings = self._engine_settings
         if self.bound_port is not None:
             settings = structs.replace(settings, port=self.bound_port)
+        require_verified(
+            acceptor.verifier,
+            settings.host,
+            self.carrier,
+            client_ca=settings.client_ca,
+            allow_remote=settings.allow_remote,
+        )
         endpoint = HttpEndpoint(require_http(acceptor), self._endpoint_settings, bound_to=settings.host)
         engine = Engine(
             endpoint.handle,
@@ -62,13 +77,14 @@ class Http:
             observer=acceptor.observer,
             failed=self._end.fail,
         )
+        endpoint.count_bytes(lambda: engine.traffic)
         self._engine = engine
         self._endpoint = endpoint
         self._end.begin()
         self._open_websocket(acceptor, endpoint)
         try:
             await endpoint.start()
-            await engine.start()
+            await engine.start(self.inherited)
             logger.info("serving on %s", self.url)
             ready()
             await self._end.wait()
@@ -82,6 +98,29 @@ class Http:
             websocket = self._websocket = self._new_websocket(acceptor, endpoint.guard)
             endpoint.routes[websocket.path] = websocket.handle
             endpoint.self_verifying.add(websocket.path)
+
+    def adopt(self, transfer: Transfer) -> None:
+        """Serve a connection that another process has accepted."""
+        if self._engine is None:
+            transfer.connected.close()
+        else:
+            self._engine.adopt(transfer)
+
+    def leave_to(self, give: Heir, give_session: Callable[[MovedSession], None]) -> None:
+        """Leave all sessions and connections to another process, also those that are still opened here."""
+        if self._engine is not None and self._endpoint is not None:
+            self._endpoint.leave_to(give_session)
+            self._engine.leave_to(give)
+
+    @property
+    def place(self) -> ListeningPlace:
+        """Where it would listen."""
+        return self._engine_settings
+
+    @property
+    def endpoint(self) -> HttpEndpoint | None:
+        """What answers the requests; None while it does not serve."""
+        return self._endpoint
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, answer what has begun to come within `grace` seconds, then end."""

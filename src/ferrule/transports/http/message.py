@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
+import socket
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.identity.principal import Principal
+from ferrule.identity.verifier import Certificate
 from ferrule.schema.mirrored import NAME_CHARACTERS
+
+T = TypeVar("T")
+
+VALUE = re.compile(r"[\t -~]*")
+"""What the value of a header of ours may hold; nothing in it ends a line."""
 
 
 class Known(Struct, eq=False):
@@ -38,8 +46,14 @@ class HttpRequest(Struct, eq=False):
     """Who sent it, once that is settled (`Callers`); None for nobody in particular."""
     until: float = math.inf
     """Until when what was found out of its sender holds for the next request with the same head."""
+    recheck_at: float = math.inf
+    """When a stream that it opens ends, so that its reader comes back and is verified anew."""
     scope: Mapping[str, Any] | None = None
     """The ASGI scope it was made of."""
+    certificate: Certificate | None = None
+    """The certificate its sender has proved to own, where the engine asks for one."""
+    http: str = "1.1"
+    """The version of HTTP it came over."""
 
     def header(self, name: bytes) -> str:
         """Return a header's value, empty when it is absent."""
@@ -87,6 +101,23 @@ class Responder(Protocol):
         """Return at once unless the peer reads slower than we write."""
 
 
+class Transfer(Struct, eq=False):
+    """A connection on its way to another process."""
+
+    connected: socket.socket
+    received: bytes
+    """What was read of it and not answered."""
+    transfers: int
+    """How often it went to another process, this time included."""
+
+
+class Transferable(Responder, Protocol):
+    """The way back of a request on a connection that another process can take over."""
+
+    def transfer(self, body: bytes) -> Transfer | None:
+        """Let another process have the connection, the request with its body first; None where that cannot be."""
+
+
 Handle = Callable[[HttpRequest, Responder], None]
 """What a front end drives: takes a request read whole, answers now or later, and never waits."""
 
@@ -99,7 +130,7 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
             raise SetupError(f"not a header name: {name!r}")
         if not isinstance(value, str):
             raise SetupError(f"the value of the header {name} must be a str, not {type(value).__name__}")
-        if any(not (" " <= character <= "~" or character == "\t") for character in value):
+        if not VALUE.fullmatch(value):
             raise SetupError(f"the value of the header {name} has characters no header may have")
         lines.append(f"{name.lower()}: {value}\r\n")
     return "".join(lines).encode("ascii")
@@ -115,6 +146,17 @@ class Headers(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         return self._raw[name.lower().encode("latin-1", "replace")].decode("latin-1")
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, default: str | T, /) -> str | T: ...
+    def get(self, name: str, default: str | T | None = None, /) -> str | T | None:
+        """Return a header's value."""
+        value = self._raw.get(name.lower().encode("latin-1", "replace"))
+        if value is None:
+            return default
+        return value.decode("latin-1")
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and name.lower().encode("latin-1", "replace") in self._raw

@@ -162,6 +162,10 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     """A PEM file, where the certificate's file does not hold the key."""
     private_key_password: str | None = None
     """What the key is encrypted with."""
+    client_ca: FilePath | None = None
+    """A PEM file of authorities: only peers with a certificate that one of them signed are served."""
+    allow_remote: bool = False
+    """Serve whoever can reach an address that is not loopback, though nothing proves who they are."""
     max_connections: PositiveInt = 16_384
     """How many connections may be open at once."""
     max_head_size: Bytes = 16 * 1024
@@ -194,6 +198,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check(self)
         Http2Settings.of(self.http2)
+        if self.client_ca is not None and self.certificate is None:
+            raise SetupError("client_ca without a certificate; who asks for certificates must have one")
 
 
 def _require_origins(origins: Collection[str]) -> None:

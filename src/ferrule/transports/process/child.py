@@ -17,6 +17,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +27,19 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from ferrule.errors import CarrierError, ChildFailed, SetupError
 from ferrule.settings.option import FilePath, MessageSize, Seconds, require
-from ferrule.transports.process.pipe import READ_SIZE, PipeTransport
+from ferrule.transports.process.pipe import READ_SIZE
 from ferrule.transports.process.stdio import QuietStderr
 from ferrule.transports.stream import StreamChannel
 from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
+
+if sys.platform == "win32":
+    from ferrule.transports.process.windows import NEW_GROUP, ProcessGroup, ReaderThread
+    from ferrule.transports.process.windows import ThreadedPipes as PipeTransport
+else:
+    from ferrule.transports.process.group import NEW_GROUP, ProcessGroup
+    from ferrule.transports.process.pipe import PipeTransport
 
 if TYPE_CHECKING:
     from ferrule.telemetry.observer import Observers
@@ -39,6 +47,9 @@ if TYPE_CHECKING:
 SAFE_ENV = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "TMPDIR", "TZ"),
     *("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES", "LC_TIME"),
+    # Of Windows, where hardly a program starts without them.
+    *("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES"),
+    *("SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERNAME", "USERPROFILE"),
 )
 """What a child may know of our environment unless told otherwise: where things are, and no secrets."""
 
@@ -94,17 +105,33 @@ class StderrPump:
         self._tell_end = ended
         self.tail = b""
         self.ended = False
-        os.set_blocking(fd, False)
-        self._loop.add_reader(fd, self.read)
+        if sys.platform == "win32":
+            self._thread = ReaderThread(fd, self._take_next)
+            self._thread.wanted.set()
+            self._thread.start()
+        else:
+            os.set_blocking(fd, False)
+            self._loop.add_reader(fd, self.read)
 
     def read(self) -> None:
         """Take one piece, if there is one."""
-        if self.ended:
+        if self.ended or sys.platform == "win32":
             return
         try:
             data = os.read(self._fd, READ_SIZE)
         except BlockingIOError:
             return
+        self._take(data)
+
+    def _take_next(self, data: bytes | OSError) -> None:
+        """Take what the thread has read, and let it go on."""
+        if self.ended:
+            return
+        self._take(b"" if isinstance(data, OSError) else data)
+        if sys.platform == "win32":
+            self._thread.wanted.set()
+
+    def _take(self, data: bytes) -> None:
         self.tail = (self.tail + data)[-TAIL_SIZE:]
         try:
             self._write(data)
@@ -117,8 +144,12 @@ class StderrPump:
 
     def close(self) -> None:
         """Stop reading."""
-        if not self.ended:
-            self.ended = True
+        if self.ended:
+            return
+        self.ended = True
+        if sys.platform == "win32":
+            self._thread.stop()
+        else:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
 
@@ -174,13 +205,14 @@ class RunningChild:
     def __init__(self, process: subprocess.Popen[bytes], channel: StreamChannel, name: str, grace: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = process
+        self._group = ProcessGroup(process)
         self._channel = channel
         self._name = name
         self._grace = grace
         self._exit: asyncio.Future[None] = self._loop.create_future()
         self._settling: asyncio.TimerHandle | None = None
         self._bytes_seen = 0
-        self._stopping = self._lost = self._group_gone = False
+        self._stopping = self._lost = False
         self.pid = process.pid
         self._on_exit: Callable[[int], None] | None = None
 
@@ -204,10 +236,11 @@ class RunningChild:
         stdin, stdout, stderr = map(take_descriptor, (process.stdin, process.stdout, process.stderr))
         self._pipes = ChildPipes(stdout, stdin, self._channel, self._changed)
         self._stderr = StderrPump(stderr, write_stderr, self._changed)
-        try:
-            self._pidfd = os.pidfd_open(self.pid)
-        except (AttributeError, OSError):
-            self._pidfd = -1
+        self._pidfd = -1
+        with suppress(AttributeError, OSError):
+            if sys.platform == "linux":
+                self._pidfd = os.pidfd_open(self.pid)
+        if self._pidfd < 0:
             threading.Thread(target=self._await_exit, name=f"ferrule-child-{self.pid}", daemon=True).start()
         else:
             self._loop.add_reader(self._pidfd, self._exited)
@@ -238,36 +271,22 @@ class RunningChild:
         self._stopping = True
         self._channel.close()
         try:
-            for demand in (signal.SIGTERM, signal.SIGKILL):
+            for demand in (self._group.ask_to_end, self._group.kill):
                 if not self._exit.done():
                     await asyncio.wait([self._exit], timeout=grace)
                 if not self._exit.done():
-                    self._signal(demand)
+                    demand()
             await asyncio.wait([self._exit])
             await self._wait_group_gone(grace)
         finally:
-            self._signal(signal.SIGKILL)
+            self._group.kill()
         self._lose()
 
     async def _wait_group_gone(self, grace: float) -> None:
         deadline = self._loop.time() + grace
         # Nothing tells when a process group becomes empty.
-        while self._signal(0) and self._loop.time() < deadline:  # noqa: ASYNC110
+        while self._group.remains() and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-
-    def _signal(self, number: int) -> bool:
-        """Send a signal to the whole group. Return whether anyone got it."""
-        if self._group_gone:
-            return False
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            # From now on the number may belong to strangers.
-            self._group_gone = True
-            return False
-        except PermissionError:
-            return False
-        return True
 
     def _await_exit(self) -> None:
         self._process.wait()
@@ -289,8 +308,8 @@ class RunningChild:
         self._changed()
 
     def _end_group(self) -> None:
-        if self._signal(signal.SIGTERM):
-            self._loop.call_later(self._grace, self._signal, signal.SIGKILL)
+        if self._group.ask_to_end():
+            self._loop.call_later(self._grace, self._group.kill)
 
     def _changed(self) -> None:
         """Lose the channel when all is read; when something may still come, once nothing came for a while."""
@@ -331,9 +350,11 @@ class RunningChild:
             fate = f"exited with code {code}"
         when = "" if self._channel.messages_in else " before it sent anything"
         if self.stderr_tail:
-            words = f"its last words on stderr: {self.stderr_tail}"
+            words = f"{ChildFailed.SAID}{self.stderr_tail}"
         else:
             words = "it said nothing on stderr"
+            if code == 0 and when:
+                words += ": does it start a server, as app.run() does?"
         return f"{self._name!r} {fate}{when}; {words}"
 
 
@@ -453,6 +474,7 @@ class ChildProcess:
                 cwd=self._cwd,
                 env=self._environment(),
                 start_new_session=True,
+                creationflags=NEW_GROUP,
             )
         except (OSError, ValueError) as error:
             raise ChildFailed(f"cannot start {self._command[0]!r}: {self._diagnose(error)}") from error

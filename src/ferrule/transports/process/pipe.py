@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import Iterable
 from itertools import islice
@@ -28,12 +29,8 @@ class PipeTransport(asyncio.Transport):
         self._protocol = protocol
         self._read_fd = read_fd
         self._write_fd = write_fd
-        self._unblocked = []
-        for fd in (read_fd, write_fd):
-            if loop_can_watch(fd) and os.get_blocking(fd):
-                self._unblocked.append(fd)
-        for fd in self._unblocked:
-            os.set_blocking(fd, False)
+        self._unblocked: list[int] = []
+        self._unblock()
         self._held: deque[memoryview] = deque()
         self._held_size = 0
         self._high = HIGH_WATER
@@ -107,6 +104,16 @@ class PipeTransport(asyncio.Transport):
         """Close both descriptors without writing what waits."""
         self._fail(None)
 
+    def _unblock(self) -> None:
+        """Let reads and writes of what the loop watches come back at once."""
+        if sys.platform == "win32":
+            return
+        for fd in (self._read_fd, self._write_fd):
+            if loop_can_watch(fd) and os.get_blocking(fd):
+                self._unblocked.append(fd)
+        for fd in self._unblocked:
+            os.set_blocking(fd, False)
+
     def _start_watching(self) -> None:
         self._loop.add_reader(self._read_fd, self._read)
 
@@ -132,6 +139,8 @@ class PipeTransport(asyncio.Transport):
             self.close()
 
     def _write_held(self) -> None:
+        if sys.platform == "win32":
+            return
         try:
             while self._held:
                 self._drop_written(os.writev(self._write_fd, list(islice(self._held, BUFFERS_A_WRITE))))
@@ -188,7 +197,7 @@ class PipeTransport(asyncio.Transport):
             self._protocol.connection_lost(error)
 
     def _release(self, fd: int) -> None:
-        if fd in self._unblocked:
+        if sys.platform != "win32" and fd in self._unblocked:
             os.set_blocking(fd, True)
         os.close(fd)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import io
 import os
 import select
@@ -32,6 +31,11 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import LineFramer
 from ferrule.wire.messages import Message, Notification
 
+if sys.platform == "win32":
+    from ferrule.transports.process.windows import ThreadedPipes
+else:
+    import fcntl
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -51,8 +55,9 @@ class QuietStderr(io.RawIOBase):
 
     def __init__(self, fd: int = STDERR) -> None:
         self._fd = fd
-        self._room = select.poll()
-        self._room.register(fd, select.POLLOUT)
+        if sys.platform != "win32":
+            self._room = select.poll()
+            self._room.register(fd, select.POLLOUT)
         self._lock = threading.RLock()
         self.dropped = 0
 
@@ -81,6 +86,9 @@ class QuietStderr(io.RawIOBase):
         return len(view)
 
     def _has_room(self) -> bool:
+        if sys.platform == "win32":
+            # Nothing tells there whether a pipe has room.
+            return True
         if not self.dropped:
             return bool(self._room.poll(0) or self._room.poll(PATIENCE_MS))
         if not self._room.poll(0):
@@ -125,17 +133,24 @@ class Claim:
         """Let text that others still buffer go to stderr, for after the release it would go to the peer."""
         with suppress(OSError, ValueError):
             self._quiet.flush()
-        room = select.poll()
-        room.register(STDOUT, select.POLLOUT)
-        if room.poll(0) != [(STDOUT, select.POLLOUT)]:
+        if not _takes_more(STDOUT):
             redirect_to_null(STDOUT)
         with suppress(OSError, ValueError):
             if self._stdout is not None:
                 self._stdout.flush()
-        with suppress(ImportError, OSError, AttributeError):
+        with suppress(ImportError, OSError, AttributeError, TypeError):
             import ctypes
 
             ctypes.CDLL(None).fflush(None)
+
+
+def _takes_more(fd: int) -> bool:
+    """Return whether a write would not wait, as far as that can be told."""
+    if sys.platform == "win32":
+        return True
+    room = select.poll()
+    room.register(fd, select.POLLOUT)
+    return room.poll(0) == [(fd, select.POLLOUT)]
 
 
 def is_open(fd: int) -> bool:
@@ -161,6 +176,8 @@ def keep(fd: int, name: str, at_start: object) -> int:
     """Return a private copy of a standard descriptor, never one of the three standard numbers."""
     # A stream that was closed when Python started is None; its number may be the event loop's own by now.
     with suppress(OSError):
+        if at_start is not None and sys.platform == "win32":
+            return os.dup(fd)
         if at_start is not None:
             return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, STDERR + 1)
     raise CarrierError(f"{name} is closed: start the server with stdin and stdout connected to its client")
@@ -196,7 +213,9 @@ def release() -> None:
 
 def enlarge(fd: int) -> None:
     """Let a pipe hold more, so that both sides take turns less often; refused for anything but a pipe."""
-    with suppress(OSError, AttributeError):
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):
         if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < PIPE_SIZE:
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
 
@@ -221,6 +240,8 @@ class ReaderThread(threading.Thread):
 
     def run(self) -> None:
         """Read one piece each time one is wanted."""
+        if sys.platform == "win32":
+            return
         ready = select.poll()
         ready.register(self._fd, select.POLLIN)
         ready.register(self._wake_read, select.POLLIN)
@@ -379,7 +400,10 @@ class Stdio:
         receiver = acceptor.link(Origin(carrier="stdio"))
         framer = LineFramer(self._settings.max_message_size)
         channel = StdioChannel(receiver, framer, on_oversize="skip", json_only=self._settings.json_only)
-        StandardStreams(*self._open(), channel)
+        if sys.platform == "win32":
+            ThreadedPipes(*self._open(), channel)
+        else:
+            StandardStreams(*self._open(), channel)
         self._acceptor = acceptor
         self._channel = channel
         self._served.clear()

@@ -153,5 +153,5 @@ def hang_up(accepted: socket.socket) -> None:
 
 def _open_reserve() -> int | None:
     with suppress(OSError):
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(os.devnull, os.O_RDONLY)
     return None

@@ -7,10 +7,11 @@ import errno
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from ferrule.errors import CarrierError
+from ferrule.errors import CarrierError, SetupError
 
 KEEPALIVE_IDLE = 30
 KEEPALIVE_INTERVAL = 10
@@ -39,7 +40,7 @@ def prepare(sock: socket.socket, settings: SocketOptions) -> None:
     if settings.buffer_size is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.buffer_size)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.buffer_size)
-    if sock.family == socket.AF_UNIX:
+    if sys.platform != "win32" and sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, settings.nodelay)
     if settings.keepalive:
@@ -47,7 +48,7 @@ def prepare(sock: socket.socket, settings: SocketOptions) -> None:
 
 
 def hung_up(sock: socket.socket) -> bool:
-    """Whether a peer that has ended its side is gone altogether, where the system can tell."""
+    """Whether a peer that has ended its side is gone, or a listening socket was shut down, where that can be told."""
     if sys.platform != "linux" or sock.fileno() < 0:
         return False
     looking = select.poll()
@@ -92,6 +93,16 @@ class ListeningPlace(Protocol):
         """Whether several processes may listen on this port."""
 
 
+def duplicates(inherited: Sequence[socket.socket]) -> list[socket.socket]:
+    """Return sockets of our own for listening sockets that outlive us: closing one closes nothing for others."""
+    found = []
+    for each in inherited:
+        own = each.dup()
+        own.setblocking(False)
+        found.append(own)
+    return found
+
+
 async def listen(place: ListeningPlace) -> list[socket.socket]:
     """Open a listening socket for every address of the host, all on one port; raises CarrierError."""
     host = place.host
@@ -121,9 +132,15 @@ def _bind(family: int, address: tuple[object, ...], place: ListeningPlace) -> so
     # asyncio sends small parts at once only where the protocol is named.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if place.reuse_port:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if sys.platform == "win32":
+            # SO_REUSEADDR would let others take the port from us there.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+            if place.reuse_port:
+                raise SetupError("no two processes can listen on one port on Windows: leave reuse_port out")
+        else:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if place.reuse_port:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.setblocking(False)

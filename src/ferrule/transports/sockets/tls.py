@@ -13,6 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.identity.verifier import Certificate
 from ferrule.settings.option import FilePath
 
 
@@ -84,6 +85,28 @@ def server_context(settings: Certified, name: str) -> ssl.SSLContext | None:
         keys = settings.private_key or settings.certificate
         raise SetupError(f"{name}: cannot use {settings.certificate!r} with the key of {keys!r}: {error}") from error
     return context
+
+
+def ask_for_certificates(context: ssl.SSLContext, authorities: FilePath) -> None:
+    """Serve only peers whose certificate one of the authorities signed; raises SetupError."""
+    try:
+        context.load_verify_locations(cafile=authorities)
+    except OSError as error:
+        raise SetupError(f"cannot use the authorities of {authorities!r}: {error}") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def peer_certificate(stream: asyncio.BaseTransport) -> Certificate | None:
+    """Return the certificate that was asked for and proved; None without one."""
+    details = stream.get_extra_info("peercert")
+    if not details:
+        return None
+    secured = stream.get_extra_info("ssl_object")
+    if secured is not None:
+        der = secured.getpeercert(binary_form=True)
+    else:
+        der = None
+    return Certificate(details, der or b"")
 
 
 def chosen_protocol(transport: asyncio.BaseTransport) -> str:

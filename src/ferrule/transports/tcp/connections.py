@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import cast
 
-from ferrule.errors import Busy, Refusal
+import msgspec
+from msgspec import Struct, structs
+
+from ferrule.errors import Busy, Refusal, Unauthorized
 from ferrule.identity.principal import Principal
-from ferrule.identity.verifier import Anonymous, Certificate, RequestFacts, Verdict
+from ferrule.identity.verifier import Anonymous, RequestFacts, Verdict
 from ferrule.supervision.scope import Scope
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.sockets.accept import FAREWELL_TIME, LingeringCloses
 from ferrule.transports.sockets.admission import Admission
 from ferrule.transports.sockets.bind import hung_up, prepare
 from ferrule.transports.sockets.observed import connections_of
+from ferrule.transports.sockets.tls import peer_certificate
 from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
-from ferrule.transports.tcp.settings import ServedSettings
-from ferrule.transports.verification import Verification, call_at_expiry
+from ferrule.transports.tcp.settings import AUTHENTICATE, ServedSettings
+from ferrule.transports.verification import CallerWatch, Verification
 from ferrule.wire.channel import Origin, Receiver, Traits
 from ferrule.wire.codec import encode
 from ferrule.wire.framing import Framer
@@ -39,6 +44,10 @@ LOOKS_PER_TIMEOUT = 10
 FIRST_LOOK, LATER_LOOK = 0.005, 0.1
 TLS_SHUTDOWN_TIME = 5.0
 LAST_GRACE = 1.0
+TOKEN_TIME = 5.0
+"""How long a peer may take to show its token."""
+LONGEST_TOKEN_FRAME = 8 * 1024
+NO_TOKEN = f"Unauthorized: begin with the notification {AUTHENTICATE} and its param token"
 LAST_WORDS_TIME = 10.0
 """How long a peer may take nothing of what was said to it before the end."""
 
@@ -58,7 +67,7 @@ class ServedChannel(StreamChannel):
         self._heard = 0
         self._left = -1
         self._quiet_since = self._loop.time()
-        self.expiry: asyncio.TimerHandle | None = None
+        self.watch: CallerWatch | None = None
         """Closes the channel when the principal at its other end expires."""
 
     def _end_handed_over(self) -> None:
@@ -68,8 +77,8 @@ class ServedChannel(StreamChannel):
 
     def _lose(self) -> None:
         """Called when the connection is gone: report it to the link, and free the place."""
-        if self.expiry is not None:
-            self.expiry.cancel()
+        if self.watch is not None:
+            self.watch.cancel()
         try:
             super()._lose()
         finally:
@@ -107,6 +116,10 @@ class Arrival(asyncio.Protocol):
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
         self._facts: RequestFacts | None = None
+        self._shown: bytearray | None = None
+        """What the peer has sent, where it begins with a token."""
+        self._opening: asyncio.Future[bytes] | None = None
+        """The first frame, while the peer has not sent it."""
         self.stream: asyncio.Transport | None = None
         self.pending: Awaitable[Verdict] | None = None
         """The verdict on the peer, where it takes a while."""
@@ -118,12 +131,37 @@ class Arrival(asyncio.Protocol):
         """Find out who the peer is; nothing it says is read before that."""
         self.stream = cast("asyncio.Transport", transport)
         self._facts = self._reception.facts(self.stream)
-        verdict = self._reception.verification.ask(self._facts)
+        if self._facts.certificate is None and self._reception.verification.verifier.takes_token:
+            self._shown = bytearray()
+            self._opening = asyncio.get_running_loop().create_future()
+        else:
+            self._ask(self._facts)
+
+    def _ask(self, facts: RequestFacts) -> None:
+        assert self.stream is not None
+        verdict = self._reception.verification.ask(facts)
         if isinstance(verdict, Verdict):
             self.settle(verdict)
         else:
             self.stream.pause_reading()
             self.pending = verdict
+
+    async def hear_token(self) -> None:
+        """Let a peer begin with its token, where it has to: within its time, and in so many bytes."""
+        if self._opening is None:
+            return
+        assert self._facts is not None
+        try:
+            async with asyncio.timeout(TOKEN_TIME):
+                frame = await self._opening
+            token = _token_of(frame)
+        except TimeoutError:
+            self.settle(Unauthorized(NO_TOKEN))
+        except Refusal as refusal:
+            self.settle(refusal)
+        else:
+            self._facts = structs.replace(self._facts, headers={"authorization": f"Bearer {token}"})
+            self._ask(self._facts)
 
     def settle(self, verdict: Verdict) -> None:
         """Make a link for the peer, and hand the stream over to its channel; or say why not."""
@@ -141,8 +179,11 @@ class Arrival(asyncio.Protocol):
             except Exception:
                 logger.exception("no link could be made for a new peer")
                 self.stream.abort()
-        if self.pending is not None:
+        if self.pending is not None or self._opening is not None:
             self.stream.resume_reading()
+        if self.served is not None and self._shown:
+            # What came after the token is the first that is said.
+            self.served.data_received(bytes(self._shown))
 
     def _refuse(self, stream: asyncio.Transport, refusal: Refusal) -> None:
         self.refused = True
@@ -151,12 +192,95 @@ class Arrival(asyncio.Protocol):
         self._reception.turn_away(stream)
 
     def data_received(self, data: bytes) -> None:
-        """Throw away what a peer says that was refused."""
+        """Take the first frame of a peer that shows a token; throw away what one says that was refused."""
+        if self._shown is None or self.refused:
+            return
+        self._shown += data
+        if self._opening is None or self._opening.done():
+            return
+        try:
+            frame = _take_frame(self._shown, self._reception.settings.framing)
+        except Refusal as refusal:
+            self._opening.set_exception(refusal)
+            return
+        if frame is not None:
+            assert self.stream is not None
+            self.stream.pause_reading()
+            self._opening.set_result(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the place of a peer that was refused."""
+        """Free the place of a peer that was refused, and wait for no token any more."""
+        if self._opening is not None and not self._opening.done():
+            self._opening.set_exception(ConnectionResetError("the peer is gone"))
         if self.refused:
             self._reception.leave()
+
+
+class _Shown(Struct, frozen=True):
+    """The params of the message that shows a token."""
+
+    token: str = ""
+
+
+class _Authenticate(Struct, frozen=True):
+    """The first message of a connection without headers, where tokens are asked for: a notification."""
+
+    method: str = ""
+    params: _Shown = _Shown()
+
+
+def _take_frame(shown: bytearray, framing: str) -> bytes | None:
+    """Take the first frame off what a peer has sent; None while it is not whole. Raises Unauthorized."""
+    is_line = framing == "line" or (framing == "auto" and shown.lstrip().startswith(b"{"))
+    found = _first_line(shown) if is_line else _after_headers(shown)
+    if found is None:
+        if len(shown) > LONGEST_TOKEN_FRAME:
+            raise Unauthorized(NO_TOKEN)
+        return None
+    start, end = found
+    if end - start > LONGEST_TOKEN_FRAME:
+        raise Unauthorized(NO_TOKEN)
+    frame = bytes(shown[start:end])
+    del shown[:end]
+    return frame
+
+
+def _first_line(shown: bytearray) -> tuple[int, int] | None:
+    """Return where the first line is, None while it is not whole."""
+    end = shown.find(b"\n")
+    if end < 0:
+        return None
+    return 0, end + 1
+
+
+def _after_headers(shown: bytearray) -> tuple[int, int] | None:
+    """Return where the frame after the first headers is, None while it is not whole."""
+    start = shown.find(b"\r\n\r\n")
+    if start < 0:
+        return None
+    start += 4
+    length = _LENGTH.search(shown, 0, start)
+    if length is None:
+        raise Unauthorized(NO_TOKEN)
+    end = start + int(length[1])
+    if end > len(shown):
+        return None
+    return start, end
+
+
+def _token_of(frame: bytes) -> str:
+    """Return the token a first message shows; raises Unauthorized where it shows none."""
+    try:
+        said = _read_authenticate(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Unauthorized(NO_TOKEN) from None
+    if said.method != AUTHENTICATE or not said.params.token:
+        raise Unauthorized(NO_TOKEN)
+    return said.params.token
+
+
+_read_authenticate = msgspec.json.Decoder(_Authenticate).decode
+_LENGTH = re.compile(rb"(?i)content-length:[ \t]*([0-9]{1,6})\r\n")
 
 
 class Reception:
@@ -241,6 +365,7 @@ class Reception:
             accepted.setblocking(False)
             prepare(accepted, self.settings)
             await self._loop.connect_accepted_socket(lambda: arrival, accepted, ssl=self._context, **self._tls_times)
+            await arrival.hear_token()
             if arrival.pending is not None:
                 arrival.settle(await self.verification.wait(arrival.pending))
         except OSError as error:
@@ -258,7 +383,7 @@ class Reception:
     def facts(self, stream: asyncio.Transport) -> RequestFacts:
         """Return what is known of a peer."""
         _, address = _address(stream)
-        return RequestFacts(transport=self._carrier, address=address, certificate=_certificate(stream))
+        return RequestFacts(transport=self._carrier, address=address, certificate=peer_certificate(stream))
 
     def serve(self, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
         """Make a link for a peer that may come in, and its channel."""
@@ -269,7 +394,7 @@ class Reception:
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
         served = ServedChannel(self._acceptor.link(origin), framer, self)
-        served.expiry = call_at_expiry(identity, lambda: served.close("the credentials have expired"))
+        served.watch = self.verification.watch(identity, facts, lambda: served.close("the credentials have expired"))
         self.served.add(served)
         self._empty.clear()
         if self._connections is not None:
@@ -348,16 +473,3 @@ def _address(stream: asyncio.Transport) -> tuple[str, str]:
     if not isinstance(name, tuple):
         return "", ""
     return str(name[0]), f"{name[0]}:{name[1]}"
-
-
-def _certificate(stream: asyncio.Transport) -> Certificate | None:
-    """Return the certificate that was asked for and proved; None without one."""
-    details = stream.get_extra_info("peercert")
-    if not details:
-        return None
-    secured = stream.get_extra_info("ssl_object")
-    if secured is not None:
-        der = secured.getpeercert(binary_form=True)
-    else:
-        der = None
-    return Certificate(details, der or b"")

@@ -7,10 +7,10 @@ import errno
 import logging
 import os
 import socket
-import ssl
 import stat
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -24,8 +24,8 @@ from ferrule.transports.contract import Acceptor
 from ferrule.transports.shutdown import ListenerEnd, left_of_grace
 from ferrule.transports.sockets.accept import Accepting
 from ferrule.transports.sockets.admission import Admission, process_admission, warn_of_few_descriptors
-from ferrule.transports.sockets.bind import listen
-from ferrule.transports.sockets.tls import server_context
+from ferrule.transports.sockets.bind import ListeningPlace, duplicates, hung_up, listen
+from ferrule.transports.sockets.tls import ask_for_certificates, server_context
 from ferrule.transports.tcp.address import Address
 from ferrule.transports.tcp.connections import Reception
 from ferrule.transports.tcp.settings import ServedSettings, TcpSettings, UnixSettings
@@ -34,8 +34,14 @@ if TYPE_CHECKING:
     from ferrule.transports.keywords import TcpKeywords, UnixKeywords
 
 
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the socket of a path is still ours and alive."""
+
+
 def listen_unix(path: str, mode: int, backlog: int) -> socket.socket:
     """Open a listening socket at a path; raises CarrierError."""
+    if sys.platform == "win32":
+        raise SetupError(f"unix:{path} cannot be served: Python has no Unix sockets on Windows; serve tcp")
     _make_room(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -69,7 +75,7 @@ def _make_room(path: str) -> None:
         kind = Path(path).lstat().st_mode
     except OSError:
         return
-    if not stat.S_ISSOCK(kind):
+    if not stat.S_ISSOCK(kind) or sys.platform == "win32":
         raise CarrierError(f"cannot listen on unix:{path}: there is a file of this name that is no socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
@@ -159,10 +165,13 @@ class SocketListener(ABC):
         warn_of_few_descriptors(self._settings.max_connections)
         self._reception = reception = self._receive(acceptor)
         for each in sockets:
-            accepting = Accepting(each, reception.take, reception.short, self._end.fail)
-            accepting.start()
-            self._accepting.append(accepting)
+            self._accept_from(each, reception)
         logger.info("serving on %s", self._admission.name)
+
+    def _accept_from(self, listening: socket.socket, reception: Reception) -> None:
+        accepting = Accepting(listening, reception.take, reception.short, self._end.fail)
+        accepting.start()
+        self._accepting.append(accepting)
 
     def _stop_accepting(self) -> None:
         while self._accepting:
@@ -202,6 +211,8 @@ class Tcp(SocketListener):
         self._address: tuple[str, int] | None = None
         self.bound_port: int | None = None
         """The port to bind in place of that in the options; None for that one."""
+        self.inherited: Sequence[socket.socket] = ()
+        """The listening sockets to use instead of opening some."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -210,11 +221,16 @@ class Tcp(SocketListener):
             raise SetupError("this Tcp does not listen yet: its address is known when it is ready")
         return self._address
 
+    @property
+    def place(self) -> ListeningPlace:
+        """Where it would listen."""
+        return self._tcp
+
     async def _listen(self) -> list[socket.socket]:
         place = self._tcp
         if self.bound_port is not None:
             place = structs.replace(place, port=self.bound_port)
-        sockets = await listen(place)
+        sockets = duplicates(self.inherited) or await listen(place)
         self._address = sockets[0].getsockname()[:2]
         return sockets
 
@@ -233,7 +249,11 @@ class Tcp(SocketListener):
 
 
 class Unix(SocketListener):
-    """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`."""
+    """Lets clients on this machine reach us over a Unix socket; the options are those of `UnixSettings`.
+
+    Whoever removes its file, or shuts the socket down, keeps new clients out, and the system says nothing of it. So it
+    looks once a second, and binds the path again; those who are connected notice nothing.
+    """
 
     carrier = "unix"
 
@@ -245,11 +265,42 @@ class Unix(SocketListener):
         self._path = os.fspath(self._unix.path)
         super().__init__(self._unix)
         self._identity: tuple[int, int] | None = None
+        """Which file is ours; None while we do not listen."""
+        self._listening: socket.socket | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     async def _listen(self) -> list[socket.socket]:
-        listening = listen_unix(self._path, self._unix.mode, self._unix.backlog)
+        return [self._bind()]
+
+    def _bind(self) -> socket.socket:
+        self._listening = listen_unix(self._path, self._unix.mode, self._unix.backlog)
         self._identity = identity_of(self._path)
-        return [listening]
+        self._look_later()
+        return self._listening
+
+    def _look_later(self) -> None:
+        self._looking = asyncio.get_running_loop().call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        """Bind the path again where nobody can connect to our socket any more."""
+        assert self._listening is not None
+        if self._is_ours() and not hung_up(self._listening):
+            self._look_later()
+            return
+        assert self._reception is not None
+        logger.warning("unix:%s: the socket was removed or shut down; binding it again", self._path)
+        self._stop_accepting()
+        try:
+            self._accept_from(self._bind(), self._reception)
+        except CarrierError as error:
+            self._end.fail(OSError(str(error)))
+
+    def _is_ours(self) -> bool:
+        """Whether the path still names the socket we made."""
+        try:
+            return identity_of(self._path) == self._identity
+        except OSError:
+            return False
 
     def _named(self, listening: socket.socket) -> Address:
         return Address("unix", path=self._path)
@@ -258,16 +309,10 @@ class Unix(SocketListener):
         return Reception(acceptor, self._unix, "unix", self._admission)
 
     def _stop_accepting(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self._identity is not None:
             remove_unix(self._path, self._identity)
             self._identity = None
         super()._stop_accepting()
-
-
-def ask_for_certificates(context: ssl.SSLContext, authorities: FilePath) -> None:
-    """Serve only peers whose certificate one of the authorities signed; raises SetupError."""
-    try:
-        context.load_verify_locations(cafile=authorities)
-    except OSError as error:
-        raise SetupError(f"tcp: cannot use the authorities of {authorities!r}: {error}") from error
-    context.verify_mode = ssl.CERT_REQUIRED

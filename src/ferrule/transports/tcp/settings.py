@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from ssl import SSLContext
 from typing import Literal
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import Bytes, FilePath, MessageSize, Port, PositiveInt, PositiveSeconds, check
+from ferrule.transports.verification import is_loopback
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 from ferrule.wire.framing import AutoFramer, Framer, HeaderFramer, LineFramer
 
@@ -24,6 +24,8 @@ FRAMERS: dict[str, type[LineFramer] | type[HeaderFramer] | type[AutoFramer]] = {
     "auto": AutoFramer,
 }
 BUFFER_SIZE = 64 * 1024
+AUTHENTICATE = "ferrule/authenticate"
+"""What shows a token on a connection without headers: `{"jsonrpc": "2.0", "method": …, "params": {"token": …}}`."""
 
 
 class SocketSettings(Struct, frozen=True, kw_only=True):
@@ -118,6 +120,8 @@ class TcpOptions(SocketSettings, frozen=True, kw_only=True):
     """Our own certificate with its key, in one PEM file or two."""
     server_name: str | None = None
     """The name the server's certificate must have, where it is not the host's."""
+    token: str | None = None
+    """An access token to begin with, for a server that asks for one; never over the network without TLS."""
     context: SSLContext | None = None
     """TLS as one's own program set it up, in the place of verify, ca and cert."""
 
@@ -125,11 +129,3 @@ class TcpOptions(SocketSettings, frozen=True, kw_only=True):
         super().__post_init__()
         if self.context is not None and (self.ca is not None or self.cert is not None or not self.verify):
             raise SetupError("a context of your own says whom to trust already; leave out verify, ca and cert")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from typing import TYPE_CHECKING, Unpack
 
 import msgspec
@@ -16,9 +17,11 @@ from ferrule.transports.sockets.dial import dial, reaching
 from ferrule.transports.sockets.tls import TlsSettings, explain
 from ferrule.transports.stream import StreamChannel
 from ferrule.transports.tcp.address import Address, read_address
-from ferrule.transports.tcp.settings import TcpOptions
+from ferrule.transports.tcp.settings import AUTHENTICATE, TcpOptions
+from ferrule.transports.verification import is_loopback
 from ferrule.wire.channel import Receiver, Traits
 from ferrule.wire.framing import Frames, FramingLost, Oversize
+from ferrule.wire.messages import Notification
 from ferrule.wire.rescue import rescue_from_head
 
 if TYPE_CHECKING:
@@ -83,6 +86,8 @@ class TcpTransport:
         else:
             self.address = address
         self._options = read(TcpOptions, options, "tcp")
+        if self._options.token is not None and self.address.carrier == "tcp" and not is_loopback(self.address.host):
+            raise SetupError("tcp: a token would be readable on its way; reach the server at tls://…")
         if self._options.framing == "auto":
             raise SetupError("tcp: a client speaks first, so its framing is line or content-length, not auto")
         self._context: ssl.SSLContext | None = None
@@ -110,6 +115,8 @@ class TcpTransport:
         channel = DialedChannel(receiver, self._options)
         async with reaching(self.address, self._options.connect_timeout, reason=self._explain):
             await self._open(channel)
+        if self._options.token is not None:
+            channel.send(Notification(AUTHENTICATE, {"token": self._options.token}))
         self._channel = channel
         return channel
 
@@ -118,6 +125,8 @@ class TcpTransport:
         port = self.address.port
         name = self._options.server_name
         if self.address.carrier == "unix":
+            if sys.platform == "win32":
+                raise SetupError(f"{self.address} cannot be reached: Python has no Unix sockets on Windows; use tcp")
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_unix_connection(lambda: channel, self.address.path)
         else:

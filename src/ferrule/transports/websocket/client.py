@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from ferrule.errors import CarrierError, ConnectFailed, HttpFailed, SetupError
 from ferrule.settings.option import read
+from ferrule.transports.http.client.credentials import Claim, Gate
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.shutdown import end_within
 from ferrule.transports.sockets.dial import dial, reaching
@@ -69,14 +70,36 @@ class WebSocketTransport:
             raise CarrierError(f"this transport is connected to {self} already: close it first")
         if self._place.secure and self._context is None:
             self._context = TlsSettings(self._options.verify, self._options.ca, self._options.cert).context()
+        gate = self._gate()
+        claim = Claim()
+        while True:
+            lines = b""
+            if gate is not None:
+                lines = await gate.lines(claim, "GET", self._place)
+            try:
+                opening = await self._open(lines)
+                break
+            except HttpFailed as refusal:
+                if gate is None or not await gate.answer(claim, refusal.status, refusal.headers, "GET"):
+                    raise
+        return self._begin(receiver, opening)
+
+    def _gate(self) -> Gate | None:
+        """Return what knows who we are; None where nobody asked."""
+        options = self._options
+        if options.auth is None:
+            return None
+        tls = TlsSettings(options.verify, options.ca, options.cert)
+        return Gate(options.auth.credentials(self._place.url, tls))
+
+    async def _open(self, lines: bytes) -> Upgrading:
         async with reaching(self, self._options.connect_timeout, wanted="WebSocket"):
             try:
-                opening = await self._ask()
+                return await self._ask(lines)
             except HttpFailed as refusal:
                 raise HttpFailed(f"cannot reach {self}: {refusal}", refusal.status, refusal.headers) from None
             except ConnectFailed as reason:
                 raise ConnectFailed(f"cannot reach {self}: {reason}") from None
-        return self._begin(receiver, opening)
 
     async def close(self, grace: float = 2.0) -> None:
         """Write what was sent, say goodbye, end the way to the server; harmless when called again."""
@@ -85,12 +108,14 @@ class WebSocketTransport:
         if channel is not None:
             await end_within(channel, grace)
 
-    async def _ask(self) -> Upgrading:
+    async def _ask(self, lines: bytes) -> Upgrading:
         """Connect, and ask for a WebSocket."""
         options, place = self._options, self._place
         key = b64encode(os.urandom(16))
         headers = {"Authorization": place.credentials, **options.headers} if place.credentials else options.headers
-        request = write_request(place.target, place.authority, key, headers, compression=options.compression)
+        request = write_request(
+            place.target, place.authority, key, headers, compression=options.compression, more=lines
+        )
         transport, opening = await dial(
             lambda: Upgrading(key, options.compression), place.host, place.port, self._context, place.host
         )

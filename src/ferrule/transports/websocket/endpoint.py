@@ -10,13 +10,13 @@ from typing import Generic, Protocol, TypeVar, cast
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.http.endpoint.caller import Callers, origin_of
 from ferrule.transports.http.endpoint.guard import Guard
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import Answer
 from ferrule.transports.http.engine.connection import Connection
+from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.sockets.admission import Admission, process_admission
-from ferrule.transports.verification import call_at_expiry
+from ferrule.transports.verification import CallerWatch
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.handshake import SUBPROTOCOL, Agreed, UpgradeRefused, judge_request
 from ferrule.transports.websocket.settings import WebSocketSettings
@@ -96,9 +96,9 @@ class Entrance(Generic[ChannelT]):
             return self._new_link(request)
         return self._acceptor.link(origin_of(request, request.identity, carrier=CARRIER))
 
-    def watch_expiry(self, request: HttpRequest, channel: ChannelT) -> asyncio.TimerHandle | None:
-        """Close a channel when the principal at its other end expires; the handle is for whoever ends it before."""
-        return call_at_expiry(request.identity, lambda: channel.expire(EXPIRED))
+    def watch_expiry(self, request: HttpRequest, channel: ChannelT) -> CallerWatch | None:
+        """Close a channel when the principal at its other end expires; the watch is for whoever ends it before."""
+        return self.callers.watch(request, lambda: channel.expire(EXPIRED))
 
 
 class WebSocketEndpoint(Entrance[WebSocketChannel]):
@@ -133,7 +133,7 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
         cast("Answer", responder).connection = None
         connection.hand_over(verdict.head, channel)
 
-    def _channel(self, request: HttpRequest, agreed: Agreed, ledger: Accounting) -> WebSocketChannel:
+    def _channel(self, request: HttpRequest, agreed: Agreed, ledger: EngineState) -> WebSocketChannel:
         def left() -> None:
             if timer is not None:
                 timer.cancel()

@@ -110,8 +110,10 @@ def _is_key(key: bytes) -> bool:
         return False
 
 
-def write_request(target: str, host: str, key: bytes, headers: Mapping[str, str], *, compression: bool) -> bytes:
-    """Write the request that asks a server for a WebSocket (RFC 6455 §4.1)."""
+def write_request(
+    target: str, host: str, key: bytes, headers: Mapping[str, str], *, compression: bool, more: bytes = b""
+) -> bytes:
+    """Write the request that asks a server for a WebSocket (RFC 6455 §4.1); `more` is lines as they are sent."""
     lines = {
         "Host": host,
         "Sec-WebSocket-Version": VERSION.decode(),
@@ -121,7 +123,7 @@ def write_request(target: str, host: str, key: bytes, headers: Mapping[str, str]
     }
     if compression:
         lines["Sec-WebSocket-Extensions"] = OFFER
-    return f"GET {target} HTTP/1.1\r\n".encode("ascii") + UPGRADE + header_lines(lines) + b"\r\n"
+    return f"GET {target} HTTP/1.1\r\n".encode("ascii") + UPGRADE + header_lines(lines) + more + b"\r\n"
 
 
 def judge_answer(head: bytes, key: bytes, *, compression: bool) -> Agreed:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec import Struct, structs
@@ -12,12 +13,16 @@ from msgspec import Struct, structs
 from ferrule.errors import SetupError
 from ferrule.settings.option import pick, read, require_known
 from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.endpoint.acceptor import verifier_routes
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
+from ferrule.transports.http.routes.custom import RoutesEndpoint
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
 from ferrule.transports.shutdown import LAST_GRACE, ListenerEnd, left_of_grace
+from ferrule.transports.sockets.bind import ListeningPlace
+from ferrule.transports.verification import require_verified
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
 
@@ -67,9 +72,18 @@ class WebSocket:
         self._options = sort_options(options)
         self._engine: Engine | None = None
         self._endpoint: WebSocketEndpoint | None = None
+        self._routes: RoutesEndpoint | None = None
+        """What the verifier of the server offers, as how to get a token."""
         self._end = ListenerEnd()
         self.bound_port: int | None = None
         """The port to bind in place of that in the options; None for that one."""
+        self.inherited: Sequence[socket.socket] = ()
+        """The listening sockets to use instead of opening some."""
+
+    @property
+    def place(self) -> ListeningPlace:
+        """Where it would listen."""
+        return self._options.engine
 
     @property
     def address(self) -> tuple[str, int]:
@@ -86,7 +100,16 @@ class WebSocket:
         settings = options.engine
         if self.bound_port is not None:
             settings = structs.replace(settings, port=self.bound_port)
+        require_verified(
+            acceptor.verifier,
+            settings.host,
+            self.carrier,
+            client_ca=settings.client_ca,
+            allow_remote=settings.allow_remote,
+        )
         endpoint = WebSocketEndpoint(acceptor, options.websocket, Guard(options.endpoint, settings.host))
+        routes = verifier_routes(acceptor.verifier, options.websocket.path)
+        self._routes = RoutesEndpoint(routes, Guard(options.endpoint, settings.host), endpoint.callers)
         engine = Engine(self._handle, settings, observer=acceptor.observer, failed=self._end.fail)
         self._engine = engine
         self._endpoint = endpoint
@@ -94,14 +117,15 @@ class WebSocket:
         self._end.begin()
         await acceptor.enter()
         try:
-            await engine.start()
+            await engine.start(self.inherited)
             logger.info("serving on %s", self.url)
             ready()
             await self._end.wait()
         finally:
+            await self._routes.close()
             await engine.close()
             await acceptor.leave()
-            self._engine = self._endpoint = None
+            self._engine = self._endpoint = self._routes = None
 
     async def close(self, grace: float) -> None:
         """Accept nobody new, let running calls end within `grace` seconds, close with 1001, then end."""
@@ -116,10 +140,11 @@ class WebSocket:
 
     def _handle(self, request: HttpRequest, responder: Responder) -> None:
         assert self._endpoint is not None
+        assert self._routes is not None
         path = self._options.websocket.path
         if request.path == path:
             self._endpoint.handle(request, responder)
-        else:
+        elif not self._routes.handle(request, responder):
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {path}\n".encode())
 
     @property

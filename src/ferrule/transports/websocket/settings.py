@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from ferrule.errors import SetupError
 from ferrule.settings.option import Bytes, FilePath, MessageSize, PositiveInt, PositiveSeconds, check, read, require
+from ferrule.transports.contract import CredentialsSource
+from ferrule.transports.http.client.options import require_credentials
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 PATH = "/mcp/ws"
@@ -77,6 +79,12 @@ class WebSocketOptions(ChannelSettings, frozen=True, kw_only=True):
     """A file of certificates to trust instead of the system's."""
     cert: FilePath | tuple[FilePath, FilePath] | None = None
     """Our own certificate with its key, in one PEM file or two."""
+    auth: CredentialsSource | None = None
+    """Who we are: OAuth(…), Bearer(…) and their like; it is asked before a WebSocket is opened."""
+
+    def __post_init__(self) -> None:
+        require_credentials(self.auth, self.headers)
+        super().__post_init__()
 
 
 def beside_http(given: bool | Mapping[str, object], taken: str) -> WebSocketSettings | None:

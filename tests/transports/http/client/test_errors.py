@@ -43,7 +43,7 @@ async def failure(site: Site, script: Any, **options: Any) -> Exception:
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
-        (401, "Authorization"),
+        (401, "auth=OAuth()"),
         (403, "token"),
         (405, "MCP server"),
         (406, "neither JSON"),
@@ -69,7 +69,7 @@ async def test_a_status_is_named_with_the_place_and_what_to_do(era: str, status:
         (300, "; redirects of this kind are not followed: use the address it names"),
         (399, "; redirects of this kind are not followed: use the address it names"),
         (400, "HTTP 400"),
-        (401, "; it wants to know who we are: give a token in headers={'Authorization': …}"),
+        (401, "; it wants to know who we are: log in with auth=OAuth(), or give a token with auth=Bearer(…)"),
         (403, "; it does not allow this: is the token the right one?"),
         (405, "; is this the address of an MCP server?"),
         (429, "; it gets too many requests: wait before the next"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Server
+from ferrule import Context, Principal, RequestFacts, Server, Unauthorized, Verifier
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.http.endpoint.head_cache import Sender
 from ferrule.transports.http.endpoint.router import HttpEndpoint
@@ -79,8 +79,24 @@ def test_a_sender_is_told_anew_when_its_head_is_another() -> None:
 MODERN = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
 
 
-def site() -> Server:
-    app = Server("familiar")
+class Roll(Verifier):
+    """Says of everybody what it was told to say last, and is asked for each request."""
+
+    def __init__(self) -> None:
+        self.verdict: Principal | Unauthorized = Principal(issuer="roll", subject="ada")
+        self.asked = 0
+
+    def verify(self, facts: RequestFacts) -> Principal | Unauthorized:
+        self.asked += 1
+        return self.verdict
+
+
+def site(auth: Verifier | None = None) -> Server:
+    app = Server("familiar", **({} if auth is None else {"auth": auth}))
+
+    @app.tool
+    async def me(ctx: Context) -> str:
+        return str(ctx.principal)
 
     @app.tool
     async def add(a: int, b: int) -> int:
@@ -93,11 +109,11 @@ def site() -> Server:
     return app
 
 
-def scene(play: Any) -> None:
+def scene(play: Any, auth: Verifier | None = None) -> None:
     """Open doors in virtual time, and let a scene play."""
 
     async def run() -> None:
-        doors = HttpEndpoint(site().host, EndpointSettings(), bound_to="127.0.0.1")
+        doors = HttpEndpoint(site(auth).host, EndpointSettings(), bound_to="127.0.0.1")
         await doors.start()
         try:
             await asyncio.wait_for(play(doors), 1000)
@@ -207,3 +223,41 @@ def test_a_server_that_stops_says_so_on_the_short_way_too() -> None:
         assert connection.post(call(2, a=1, b=2, meta=MODERN)).status == 503
 
     scene(play)
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+def test_a_sender_is_verified_for_each_request_though_its_head_is_known(era: str) -> None:
+    """What was decided about the head stays; who sends it is asked anew, and may be another, or nobody, from now on."""
+    roll = Roll()
+
+    async def play(doors: HttpEndpoint) -> None:
+        connection = session(doors)[0] if era == "handshake" else modern(doors, "me")
+        meta = None if era == "handshake" else MODERN
+        for number in (1, 2):
+            assert connection.post(call(number, "me", meta=meta)).json["result"]["content"][0]["text"] == "roll#ada"
+            assert connection.known.decided is not None
+        opening = 1 if era == "handshake" else 0
+        assert roll.asked == opening + 2
+        roll.verdict = Unauthorized("Unauthorized: not any more")
+        assert connection.post(call(3, "me", meta=meta)).status == 401
+        roll.verdict = Principal(issuer="roll", subject="bob")
+        other = connection.post(call(4, "me", meta=meta))
+        if era == "handshake":
+            # A session is bound to whoever opened it (SES-04).
+            assert other.status == 404
+        else:
+            assert other.json["result"]["content"][0]["text"] == "roll#bob"
+
+    scene(play, roll)
+
+
+def test_a_proof_of_possession_is_for_one_request_and_its_head_is_not_remembered() -> None:
+    roll = Roll()
+    roll.verdict = Principal(issuer="roll", subject="ada", confirmation={"jkt": "thumbprint"})
+
+    async def play(doors: HttpEndpoint) -> None:
+        connection = modern(doors)
+        assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
+        assert connection.known.decided is None
+
+    scene(play, roll)

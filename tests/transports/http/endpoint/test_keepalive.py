@@ -36,6 +36,22 @@ class Living:
         self.beats.append(asyncio.get_running_loop().time())
 
 
+class Expiring(Living):
+    """A stream whose reader's credentials end, which notes when it was ended."""
+
+    def __init__(self, pulse: Keepalive, expires: float) -> None:
+        self.pulse = pulse
+        self.bucket = None
+        self.expires = expires
+        self.beats = []
+        self.ends: list[float] = []
+        pulse.streams(self)
+
+    def expire(self) -> None:
+        self.ends.append(self.pulse.clock())
+        self.pulse.ended(self)
+
+
 def started(quiet: float, keepalive: float, also: Any = lambda now: None) -> Keepalive:
     pulse = Keepalive(quiet, keepalive, also)
     pulse.start(asyncio.get_running_loop())
@@ -104,6 +120,32 @@ async def test_a_stream_that_ended_is_watched_no_longer(virtual_time: None) -> N
     await asyncio.sleep(10)
     pulse.stop()
     assert stream.beats == []
+
+
+async def test_a_stream_ends_when_its_reader_expires_and_not_at_the_next_keepalive(virtual_time: None) -> None:
+    pulse = started(2, 15)
+    loop = asyncio.get_running_loop()
+    offset = 1_800_000_000.0
+    pulse.clock = lambda: loop.time() + offset
+    born = pulse.clock()
+    streams = [Expiring(pulse, born + seconds) for seconds in (3.25, 0.0, 86_400.0, 20.5, 40.0)]
+    left_before = Expiring(pulse, born + 5.0)
+    pulse.ended(left_before)
+    await asyncio.sleep(4)
+    # A clock that is set back gives nobody less time, and one that is set forward nobody more than a keepalive.
+    offset -= 10.0
+    streams[4].expires += 10.0
+    await asyncio.sleep(60)
+    assert [each.ends for each in streams] == [[born + 3.25], [born], [], [born + 20.5], [born + 50.0]]
+    offset += 86_400.0
+    await asyncio.sleep(15)
+    assert len(streams[2].ends) == 1
+    assert left_before.ends == []
+    assert not pulse._expiries
+    late = Expiring(pulse, pulse.clock() + 5)
+    pulse.stop()
+    await asyncio.sleep(60)
+    assert (late.ends, pulse._expiries) == ([], {})
 
 
 async def test_each_tick_also_tells_the_time_and_none_comes_after_the_stop(virtual_time: None) -> None:

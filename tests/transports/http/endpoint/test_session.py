@@ -25,6 +25,7 @@ from ferrule.transports.http.endpoint.session import (
 )
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.settings import EndpointSettings
+from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
 
 CHANGED = Notification("notifications/tools/list_changed")
@@ -208,9 +209,10 @@ async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any,
     assert len(session.streams) == MOST_FINISHED
 
 
-async def test_an_answer_makes_its_session_used(answering: Any) -> None:
+async def test_an_answer_that_took_a_while_makes_its_session_used(answering: Any) -> None:
     session = lone_session()
     exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
+    exchange.wait()
     session.shared.now = 50.0
     exchange.send(Success(1, {}))
     assert (session.started, session.used, session.left) == (0.0, 50.0, 50.0)
@@ -267,7 +269,10 @@ async def test_large_events_told_before_anyone_listens_wait_within_bounds_too(an
     for number in range(10):
         standing.send(Notification("notifications/x", {"n": number, "text": "x" * 20_000}))
     assert 0 < session.shared.undelivered.total <= MAX_UNDELIVERED_BYTES
-    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * MAX_UNDELIVERED_BYTES}))
+    empty = len(encode(Notification("notifications/x", {"n": 10, "text": ""})))
+    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * (MAX_UNDELIVERED_BYTES - empty)}))
+    assert session.shared.undelivered.total == MAX_UNDELIVERED_BYTES, "one that just fits is kept"
+    standing.send(Notification("notifications/x", {"n": 10, "text": "x" * (MAX_UNDELIVERED_BYTES - empty + 1)}))
     assert session.shared.undelivered.total == 0, "one that never fits is not kept"
     standing.send(Notification("notifications/x", {"n": 11}))
     standing.attach(answer, b"")

@@ -19,21 +19,18 @@ from ferrule.budgets.account import Account
 from ferrule.transports.backpressure import Backlog
 from ferrule.transports.http.engine import answer as engine_answer
 from ferrule.transports.http.engine import connection as engine_connection
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.answer import LARGE, Answer
 from ferrule.transports.http.engine.connection import (
     BURST,
-    CLOSED,
-    EVENTS,
     LINGER_BYTES,
     MAX_WAITING,
-    NEW,
-    STATES,
+    MOST_TRANSFERS,
     UNCOUNTED,
     Connection,
-    Event,
 )
-from ferrule.transports.http.message import Handle, HttpRequest, Responder
+from ferrule.transports.http.engine.connection_state import CLOSED, EVENTS, NEW, STATES, Event
+from ferrule.transports.http.engine.state import EngineState
+from ferrule.transports.http.message import Handle, HttpRequest, Responder, Transfer
 from ferrule.transports.http.settings import EngineSettings
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -54,6 +51,9 @@ class NoSocket:
 
     def fileno(self) -> int:
         return -1
+
+    def dup(self) -> NoSocket:
+        return NoSocket()
 
 
 class Wire(asyncio.Transport):
@@ -125,7 +125,7 @@ class Bench:
     def __init__(self, handle: Handle | None = None, max_body_size: int = 100_000, **options: float) -> None:
         self.requests: list[HttpRequest] = []
         self.answers: list[Responder] = []
-        self.ledger = Accounting(handle or self.answer_now, EngineSettings(**options), max_body_size)
+        self.ledger = EngineState(handle or self.answer_now, EngineSettings(**options), max_body_size)
         self.ledger.tick(100.0)
         self.turns = Turns()
         self.wire = Wire()
@@ -554,10 +554,13 @@ def test_permission_is_not_given_for_a_body_that_nobody_sends() -> None:
 
 def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() -> None:
     bench = keeping()
+    new = Bench()
     idle = Bench()
+    idle.feed(GET)
     bench.feed(GET)
-    for each in (bench, idle):
+    for each in (bench, new, idle):
         each.connection.drain()
+    assert new.wire.closed
     assert idle.wire.closed
     assert not bench.wire.closed
     bench.answers[0].reply(200, b"")
@@ -984,6 +987,86 @@ def test_a_peer_that_reads_again_gets_no_more_time_for_its_body() -> None:
     assert b"HTTP/1.1 408" in bench.wire.sent
 
 
+# -- another process has the connection
+
+
+def give_away(bench: Bench) -> Transfer:
+    """Let another process answer the request in hand."""
+    answer = bench.answers[-1]
+    assert isinstance(answer, Answer)
+    transfer = answer.transfer(bench.requests[-1].body)
+    assert transfer is not None
+    return transfer
+
+
+def leave(bench: Bench, heirs: list[Transfer]) -> None:
+    """End the server that another one comes after."""
+    bench.ledger.heir = heirs.append
+    bench.connection.drain()
+
+
+@given(request=REQUESTS, rest=st.sampled_from([b"", b"GET", GET * 2]))
+def test_a_connection_is_given_away_with_all_that_is_not_answered(request: list[bytes], rest: bytes) -> None:
+    whole = keeping()
+    whole.feed(request[0] + rest)
+    transfer = give_away(whole)
+    assert whole.wire.aborted
+    assert whole.connection.state == CLOSED
+    another = Bench(max_body_size=100_000)
+    another.connection = Connection(another.ledger, another.turns, transfer.received)  # type: ignore[arg-type]
+    another.connection.connection_made(another.wire)
+    first, *others = another.requests
+    assert (first.method, first.path, first.body) == _parts(whole.requests[0])
+    assert len(others) == rest.count(GET)
+    another.connection.data_received(b" /z HTTP/1.1\r\nHost: a\r\n\r\n" if rest == b"GET" else GET)
+    assert len(another.requests) == len(others) + 2
+
+
+def _parts(request: HttpRequest) -> tuple[str, str, bytes]:
+    return (request.method, request.path, request.body)
+
+
+@pytest.mark.parametrize("why", ["not all is taken", "the peer has ended its side", "it wandered too often"])
+def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str) -> None:
+    bench = keeping()
+    if why == "it wandered too often":
+        bench.connection = Connection(bench.ledger, bench.turns, b"", MOST_TRANSFERS)  # type: ignore[arg-type]
+        bench.connection.connection_made(bench.wire)
+    bench.connection.data_received(GET)
+    if why == "not all is taken":
+        bench.wire.backlog = 1
+    elif why == "the peer has ended its side":
+        bench.connection.eof_received()
+    answer = bench.answers[0]
+    assert isinstance(answer, Answer)
+    assert answer.transfer(b"") is None
+    answer.reply(200, b"")
+    assert b"200 OK" in bench.wire.sent
+
+
+def test_a_successor_gets_each_connection_after_what_it_asked_is_answered() -> None:
+    heirs: list[Transfer] = []
+    bench = keeping()
+    bench.feed(GET)
+    leave(bench, heirs)
+    assert heirs == []
+    bench.feed(GET)
+    bench.answers[0].reply(200, b"")
+    assert [each.received for each in heirs] == [GET]
+    assert b"200 OK" in bench.wire.sent
+    assert b"connection: close" not in bench.wire.sent
+
+
+def test_a_client_that_ends_its_connection_is_not_left_to_a_successor() -> None:
+    heirs: list[Transfer] = []
+    bench = keeping()
+    bench.feed(b"GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    leave(bench, heirs)
+    bench.answers[0].reply(200, b"")
+    assert heirs == []
+    assert bench.wire.closed
+
+
 # -- the table of states
 
 
@@ -1074,6 +1157,9 @@ def drive_every_transition() -> None:
     choose_http2(PREFACE)
     choose_http2(PREFACE[:3], PREFACE[3:])
     in_state("LINGER").pass_time(10_000.0)
+    give_away(in_state("BUSY"))
+    for name in ("NEW", "IDLE", "HEAD"):
+        leave(in_state(name), [])
     end_behind_a_burst(b"GET")
     end_behind_a_burst(POST % 5)
     for name in STATES:

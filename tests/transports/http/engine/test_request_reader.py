@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, Incoming
+from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.settings import EngineSettings
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
@@ -41,7 +41,7 @@ class Opened(Incoming):
 
 @pytest.fixture
 def incoming() -> Opened:
-    return Opened(Accounting(lambda request, answer: None, EngineSettings(), 64))
+    return Opened(EngineState(lambda request, answer: None, EngineSettings(), 64))
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
@@ -80,3 +80,8 @@ def test_empty_lines_that_were_passed_over_are_not_counted_again(incoming: Opene
     for _ in range(3):
         assert incoming.take(b"\r\n" * MAX_BLANK_LINES) == []
     assert len(incoming.take(HEAD + b"first")) == 1
+
+
+def test_what_cannot_become_http_is_refused_at_its_first_byte(incoming: Opened) -> None:
+    with pytest.raises(Unacceptable, match="this is not HTTP"):
+        incoming.take(b"\0")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ferrule.stores.metered import MeteredEventLog
 from ferrule.transports.http.listener import Http, Sse
 from ferrule.transports.http.old_sse.session import SPARE_EVENTS
 
@@ -45,7 +46,8 @@ async def abandon(port: int, *sizes: int) -> str:
 def kept(listener: Http) -> int:
     """Return how many bytes of events are kept."""
     assert listener._endpoint is not None
-    return listener._endpoint._log.size  # type: ignore[attr-defined]
+    log = listener._endpoint._log  # type: ignore[attr-defined]
+    return log._log.size if isinstance(log, MeteredEventLog) else log.size
 
 
 async def settled(listener: Http, most: int) -> bool:

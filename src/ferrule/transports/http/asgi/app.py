@@ -288,6 +288,7 @@ def _request(scope: Event, endpoint: HttpEndpoint) -> HttpRequest:
         secure=scope.get("scheme") in ("https", "wss"),
         root=scope.get("root_path", "").rstrip("/"),
         scope=scope,
+        http=scope.get("http_version", "1.1"),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ferrule.errors import ConnectFailed, SetupError
 from ferrule.settings.option import read
+from ferrule.transports.contract import Credentials
 from ferrule.transports.http.client.connection import HttpConnection, Owner
 from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import HttpOptions
@@ -178,6 +179,8 @@ class Destination:
     def __init__(self, url: str, options: HttpClientKeywords) -> None:
         self.place = place(url)
         self.options = read(HttpOptions, options, "http")
+        if self.options.auth is not None and self.place.credentials:
+            raise SetupError("auth and a user name in the URL both say who we are: give one of them")
         self._proxy = proxy_for(self.place, self.options.proxy, os.environ)
 
     def __str__(self) -> str:
@@ -188,6 +191,12 @@ class Destination:
         options = self.options
         dialer = Dialer(self.place, self._proxy, options.tls, options.connect_timeout)
         return Pool(dialer.open, size=options.pool_size, max_extra=options.max_streams, max_waiting=options.max_waiting)
+
+    def credentials(self) -> Credentials | None:
+        """Return what we can show the server; None where we show nothing."""
+        if self.options.auth is None:
+            return None
+        return self.options.auth.credentials(self.place.url, self.options.tls)
 
     def heading(self) -> RequestHeaders:
         """Make the heads of the requests of one conversation."""

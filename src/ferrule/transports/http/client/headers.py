@@ -101,14 +101,14 @@ class RequestHeaders:
         """Write a POST."""
         return b"%b%bcontent-length: %d\r\n\r\n%b" % (self._post, lines, len(body), body)
 
-    def get(self, last_id: str = "") -> bytes:
+    def get(self, last_id: str = "", lines: bytes = b"") -> bytes:
         """Write a GET for a stream of the session, or for what follows an event of it."""
         resuming = b"last-event-id: %b\r\n" % last_id.encode() if last_id else b""
-        return b"%b%b%b\r\n" % (self._get, self.session_lines, resuming)
+        return b"%b%b%b%b\r\n" % (self._get, self.session_lines, resuming, lines)
 
-    def delete(self) -> bytes:
+    def delete(self, lines: bytes = b"") -> bytes:
         """Write the end of the session."""
-        return b"%b%b\r\n" % (self._delete, self.session_lines)
+        return b"%b%b%b\r\n" % (self._delete, self.session_lines, lines)
 
     # -- what depends on the message
 

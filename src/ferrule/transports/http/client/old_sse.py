@@ -10,7 +10,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from ferrule.errors import CallFailed, CarrierError, ConnectFailed, HttpFailed, LinkLost, SetupError
+from ferrule.errors import CallFailed, CarrierError, ConnectFailed, FerruleError, HttpFailed, LinkLost, SetupError
+from ferrule.supervision.scope import Scope
+from ferrule.transports.contract import Credentials
+from ferrule.transports.http.client.credentials import Claim, Gate
 from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import HttpOptions
@@ -70,13 +73,32 @@ class SseStream(HttpExchange):
 class SsePost(SingleExchange):
     """A message of ours; the server only acknowledges it, its answer comes on the stream."""
 
-    def __init__(self, channel: SseChannel, request: bytes, identities: list[Id]) -> None:
-        super().__init__(request, "usual" if identities else "urgent", channel.options.max_message_size)
+    operation = "POST"
+
+    def __init__(self, channel: SseChannel, frame: bytes, identities: list[Id]) -> None:
+        super().__init__(b"", "usual" if identities else "urgent", channel.options.max_message_size)
+        self.claim: Claim | None = None
         self._channel = channel
-        self._identities = identities
+        self._frame = frame
+        self.unanswered = identities
+
+    def authorized(self, lines: bytes) -> None:
+        """Send it, with these lines."""
+        self.begin_again(self._channel.written(lines, self._frame))
+        self._channel.submit(self)
+
+    def send_once_more(self) -> None:
+        """Send again what was refused."""
+        self._channel.post(self)
+
+    def unauthorized(self, error: FerruleError) -> None:
+        """Called when there are no credentials to be had."""
+        self._channel.post_failed(self.unanswered, error)
 
     def answered(self) -> None:
         """Anything but success means that no answer will come."""
+        if self._channel.gate is not None and self._channel.gate.takes_over(self):
+            return
         if not 200 <= self.status < 300:
             place = self._channel.endpoint
             words = f"{place} answered a message with HTTP {self.status}"
@@ -90,7 +112,7 @@ class SsePost(SingleExchange):
             error = LinkLost(
                 f"the way to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
             )
-        self._channel.post_failed(self._identities, error)
+        self._channel.post_failed(self.unanswered, error)
 
 
 class SseChannel(ChannelDefaults):
@@ -99,14 +121,24 @@ class SseChannel(ChannelDefaults):
     traits = Traits(handshake_only=True)
 
     def __init__(
-        self, receiver: Receiver, pool: Pool, heading: RequestHeaders, options: HttpOptions, face: Channel | None = None
+        self,
+        receiver: Receiver,
+        pool: Pool,
+        heading: RequestHeaders,
+        options: HttpOptions,
+        face: Channel | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self._receiver = receiver
         self._pool = pool
         self._heading = heading
         self.options = options
         self._face: Channel = face or self
-        self._stream = SseStream(self, heading.get())
+        self._scope = Scope(asyncio.get_running_loop())
+        self.gate: Gate | None = None
+        """Knows who we are; None where nobody asked."""
+        if credentials is not None:
+            self.gate = Gate(credentials, self._scope.spawn, receiver)
         self._address = self.endpoint = heading.place
         self.closing = False
         self._lost = False
@@ -114,12 +146,36 @@ class SseChannel(ChannelDefaults):
     async def open(self, timeout: float = PATIENCE) -> None:
         """Open the stream and learn where to post; raises ConnectFailed with one clear sentence."""
         here = self._heading.place
-        self._pool.submit(self._stream)
+        claim = Claim()
+        while True:
+            lines = b""
+            if self.gate is not None:
+                lines = await self.gate.lines(claim, "GET", here)
+            stream = SseStream(self, self._heading.get("", lines))
+            try:
+                reference = await self._reference(stream, timeout)
+                break
+            except HttpFailed as error:
+                if self.gate is None or not await self.gate.answer(claim, error.status, error.headers, "GET"):
+                    raise
+        try:
+            self.endpoint = here.elsewhere(reference.strip())
+            if self.endpoint.origin != here.origin:
+                raise SetupError("it is another origin")
+        except SetupError as reason:
+            self._pool.withdraw(stream)
+            raise ConnectFailed(f"{here} wants messages posted to {reference[:200]!r}: {reason}") from None
+        self._heading.move(self.endpoint)
+
+    async def _reference(self, stream: SseStream, timeout: float) -> str:
+        """Return where to post, as the server writes it at the beginning of its stream."""
+        here = self._heading.place
+        self._pool.submit(stream)
         try:
             async with asyncio.timeout(timeout):
-                reference = await self._stream.endpoint
+                return await stream.endpoint
         except TimeoutError:
-            self._pool.withdraw(self._stream)
+            self._pool.withdraw(stream)
             raise ConnectFailed(f"{here} did not say within {timeout:g} s where to post messages") from None
         except HttpFailed as error:
             hint = f"; {ADVICE[error.status]}" if error.status in ADVICE else ""
@@ -128,14 +184,6 @@ class SseChannel(ChannelDefaults):
             raise
         except Exception as error:
             raise ConnectFailed(f"{here} is no HTTP+SSE server: {error}") from error
-        try:
-            self.endpoint = here.elsewhere(reference.strip())
-            if self.endpoint.origin != here.origin:
-                raise SetupError("it is another origin")
-        except SetupError as reason:
-            self._pool.withdraw(self._stream)
-            raise ConnectFailed(f"{here} wants messages posted to {reference[:200]!r}: {reason}") from None
-        self._heading.move(self.endpoint)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Post one message, or a batch."""
@@ -147,7 +195,21 @@ class SseChannel(ChannelDefaults):
         for each in several:
             if isinstance(each, Request):
                 identities.append(each.id)
-        post = SsePost(self, self._heading.post(b"", frame), identities)
+        self.post(SsePost(self, frame, identities))
+
+    def post(self, post: SsePost) -> None:
+        """Send a message, now or when it is known who we are."""
+        if self.gate is None:
+            post.authorized(b"")
+        else:
+            self.gate.admit(post, "POST", self.endpoint)
+
+    def written(self, lines: bytes, frame: bytes) -> bytes:
+        """Return the request of a message."""
+        return self._heading.post(lines, frame)
+
+    def submit(self, post: SsePost) -> None:
+        """Let a message have a connection as soon as there is one."""
         try:
             self._pool.submit(post)
         except Overflow as reason:
@@ -185,6 +247,8 @@ class SseChannel(ChannelDefaults):
     def cut(self) -> None:
         """Let the stream go without telling the receiver, who knows."""
         self.closing = self._lost = True
+        for task in list(self._scope.tasks):
+            self._scope.cancel(task)
         self._pool.close()
 
     def lose(self, error: Exception | None) -> None:
@@ -212,7 +276,7 @@ class SseTransport:
             raise CarrierError(f"{self.destination} is connected already: close it first")
         there = self.destination
         pool = there.pool()
-        channel = SseChannel(receiver, pool, there.heading(), there.options)
+        channel = SseChannel(receiver, pool, there.heading(), there.options, credentials=there.credentials())
         try:
             await channel.open()
         except BaseException:

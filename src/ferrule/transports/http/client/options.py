@@ -20,6 +20,7 @@ from ferrule.settings.option import (
     check,
 )
 from ferrule.supervision.backoff import Backoff
+from ferrule.transports.contract import CredentialsSource
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
@@ -67,10 +68,13 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     """The longest message that is read."""
     renew_timeout: PositiveSeconds = 10.0
     """How long a server that forgot our session may take to open a new one."""
+    auth: CredentialsSource | None = None
+    """Who we are: OAuth(…), Bearer(…) and their like; it is asked for each request, and told of refusals."""
     chance: Callable[[], float] = random.random
     """Where jitter comes from: gives numbers from 0 to 1."""
 
     def __post_init__(self) -> None:
+        require_credentials(self.auth, self.headers)
         check(self)
         header_lines(self.headers)
         wrong = []
@@ -89,3 +93,14 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
     def tls(self) -> TlsSettings:
         """Whom to trust, and who we are."""
         return TlsSettings(self.verify, self.ca, self.cert)
+
+
+def require_credentials(auth: object, headers: Mapping[str, str]) -> None:
+    """Refuse what is no answer to the question who we are, without showing it, and two answers."""
+    if auth is None:
+        return
+    if not isinstance(auth, CredentialsSource) or isinstance(auth, type):
+        what = "a str: write Bearer(…) around it" if isinstance(auth, str) else f"{type(auth).__name__}"
+        raise SetupError(f"auth must be OAuth(…), Bearer(…) or their like, not {what}")
+    if any(str(name).lower() == "authorization" for name in headers):
+        raise SetupError("auth and an Authorization header both say who we are: give one of them")

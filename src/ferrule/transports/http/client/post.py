@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from ferrule.errors import CallFailed, ConnectFailed, InvalidAnswer, LinkLost, OutcomeUnknown
+from ferrule.errors import CallFailed, ConnectFailed, FerruleError, InvalidAnswer, LinkLost, OutcomeUnknown
 from ferrule.transports.http.client.connection import ConnectionCut
 from ferrule.transports.http.client.headers import About, about
 from ferrule.transports.http.client.pool import Lane
@@ -58,7 +58,7 @@ class Post(Resumable):
 
     __slots__ = (
         *("attempts", "frame", "handling", "identity", "message", "method", "moved", "parked", "said", "session"),
-        *("_origin", "stateless", "unanswered"),
+        *("_lines", "_origin", "stateless", "unanswered"),
     )
 
     def __init__(
@@ -87,6 +87,8 @@ class Post(Resumable):
         self.parked = False
         """Whether it waited once for a new session."""
         self.session = ""
+        self._lines = b""
+        """The lines of its head that depend on the message."""
         self._origin: Origin | None = None
         """Where what comes before the answer comes from: the server asks on the stream of this request."""
 
@@ -95,6 +97,11 @@ class Post(Resumable):
         """The message, for people."""
         name = f" {self.said.name!r}" if self.said.name else ""
         return f"{self.method or 'a message'}{name}"
+
+    @property
+    def operation(self) -> str:
+        """What is asked, as credentials count it."""
+        return self.what
 
     @property
     def repeatable(self) -> bool:
@@ -120,8 +127,27 @@ class Post(Resumable):
         if lines is None:
             lines = channel.unmirrored_lines(self.method)
             self.session = heading.session
-        self.request = heading.post(lines, self.frame)
-        channel.submit(self)
+        if channel.gate is None:
+            self.request = heading.post(lines, self.frame)
+            channel.submit(self)
+        else:
+            self._lines = lines
+            channel.gate.admit(self, "POST", heading.place)
+
+    def authorized(self, lines: bytes) -> None:
+        """Send it, or ask for its rest, with these lines; nobody may want it any more."""
+        if self._resuming:
+            super().authorized(lines)
+        elif self.wanted:
+            self.request = self.channel.heading.post(self._lines + lines, self.frame)
+            self.channel.submit(self)
+
+    def send_once_more(self) -> None:
+        """Ask again what was refused: this message, or the rest of its stream."""
+        if self._resuming:
+            super().send_once_more()
+        else:
+            self.send_again()
 
     def send_again(self) -> None:
         """Send once more, as if for the first time."""
@@ -177,6 +203,8 @@ class Post(Resumable):
             self._stream_over(ConnectionCut("the server ended its stream without an answer"))
         elif self.kind == JSON and 200 <= self.status < 300 and self.unanswered:
             self._whole(self.body)
+        elif self.channel.gate is not None and self.channel.gate.takes_over(self):
+            return
         elif self._resuming and not (self.status == 404 and self.session):
             self._not_resumed()
         else:
@@ -304,6 +332,10 @@ class Post(Resumable):
             self.channel.fail(unanswered, error)
         elif not self.channel.closing:
             logger.warning("%s did not reach %s: %s", self.what, self.channel.heading.place, error)
+
+    def unauthorized(self, error: FerruleError) -> None:
+        """Called when there are no credentials to be had."""
+        self.fail(error)
 
     def over(self) -> None:
         """Nothing is waited for any more."""

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
+from ferrule.errors import FerruleError
+from ferrule.transports.http.client.credentials import Claim, Gate
 from ferrule.transports.http.client.headers import RequestHeaders
 from ferrule.transports.http.client.options import HttpOptions
 from ferrule.transports.http.client.pool import Lane, Pool
 from ferrule.transports.http.client.request import HttpExchange
 from ferrule.wire.channel import Gap, Origin
+from ferrule.wire.messages import Id
 from ferrule.wire.sse import Event
 
 logger = logging.getLogger("ferrule.transports")
@@ -36,6 +40,8 @@ class StreamOwner(Protocol):
     heading: RequestHeaders
     loop: asyncio.AbstractEventLoop
     pool: Pool
+    gate: Gate | None
+    """Knows who we are; None where nobody asked."""
 
     @property
     def closing(self) -> bool:
@@ -57,11 +63,13 @@ class StreamOwner(Protocol):
 class Resumable(HttpExchange):
     """A stream of events whose rest can be asked for."""
 
-    __slots__ = ("_began", "_fruitful", "channel", "fruitless", "timer")
+    __slots__ = ("_began", "_fruitful", "channel", "claim", "fruitless", "timer")
 
     def __init__(self, channel: StreamOwner, request: bytes, lane: Lane) -> None:
         super().__init__(request, lane, channel.options.max_message_size)
         self.channel = channel
+        self.claim: Claim | None = None
+        """What it said of who sends it, where there are credentials."""
         self.fruitless = 0
         """How many attempts in a row brought nothing."""
         self.timer: asyncio.TimerHandle | None = None
@@ -107,20 +115,51 @@ class Resumable(HttpExchange):
 
     def _resume(self) -> None:
         self.timer = None
-        last_id = "" if self.events is None else self.events.last_id
         self.lane = "urgent"
-        self.begin_again(self.channel.heading.get(last_id))
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for the stream, or for what follows the last event of it."""
+        gate = self.channel.gate
+        if gate is None:
+            self.authorized(b"")
+        else:
+            gate.admit(self, "GET", self.channel.heading.place)
+
+    def authorized(self, lines: bytes) -> None:
+        """Send the request for the stream, with these lines."""
+        if self.channel.closing:
+            return
+        last_id = "" if self.events is None else self.events.last_id
+        self.begin_again(self.channel.heading.get(last_id, lines))
         self.channel.submit(self)
+
+    def send_once_more(self) -> None:
+        """Ask again for a stream that was refused."""
+        self.ask()
+
+    @property
+    def operation(self) -> str:
+        """What is asked, as credentials count it."""
+        return "GET"
 
     def stop(self) -> None:
         """Read no more, and ask for no more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+        self.claim = None
         self.let_go()
         self.channel.pool.withdraw(self)
 
     # -- for subclasses
+
+    unanswered: Sequence[Id]
+    """The requests that wait for it."""
+
+    def unauthorized(self, error: FerruleError) -> None:
+        """Called when there are no credentials to be had."""
+        raise NotImplementedError
 
     def frame_received(self, frame: bytes) -> None:
         """Take one message of the stream."""
@@ -132,8 +171,10 @@ class StandingStream(Resumable):
 
     __slots__ = ()
 
+    unanswered: Sequence[Id] = ()
+
     def __init__(self, channel: StreamOwner) -> None:
-        super().__init__(channel, channel.heading.get(), "urgent")
+        super().__init__(channel, b"", "urgent")
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
         """Let the conversation begin once the server has answered."""
@@ -146,6 +187,8 @@ class StandingStream(Resumable):
 
     def answered(self) -> None:
         """A server may end the stream at any time, and need not have one."""
+        if self.channel.gate is not None and self.channel.gate.takes_over(self):
+            return
         if self.streams or self.status in self.channel.options.retry_statuses:
             self._again(f"it answered {self.status}")
         elif self.status == 404 and self._began:
@@ -158,6 +201,13 @@ class StandingStream(Resumable):
         """What is cut can be resumed."""
         self.channel.stood()
         self._again(error)
+
+    def unauthorized(self, error: FerruleError) -> None:
+        """Go on without the stream; it is asked for again when the server knows us."""
+        self.channel.stood()
+        if not self.channel.closing:
+            logger.info("%s gives no stream for notifications: %s", self.channel.heading.place, error)
+            self.channel.gap("stream")
 
     def _again(self, why: Exception | str) -> None:
         if not self.come_back() and not self.channel.closing:

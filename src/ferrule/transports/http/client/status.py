@@ -44,7 +44,7 @@ UNAUTHORIZED, FORBIDDEN = 401, 403
 MAX_QUOTE = 200
 
 ADVICE = {
-    UNAUTHORIZED: "it wants to know who we are: give a token in headers={'Authorization': …}",
+    UNAUTHORIZED: "it wants to know who we are: log in with auth=OAuth(), or give a token with auth=Bearer(…)",
     FORBIDDEN: "it does not allow this: is the token the right one?",
     404: "is the path of the URL right?",
     405: "is this the address of an MCP server?",

@@ -40,6 +40,8 @@ from ferrule.errors import CallFailed, CarrierError, FerruleError, LinkLost, Out
 from ferrule.schema.notices import CANCELLED, INITIALIZED
 from ferrule.supervision.scope import Scope
 from ferrule.transports.backpressure import Waiters
+from ferrule.transports.contract import Credentials
+from ferrule.transports.http.client.credentials import Claim, Gate
 from ferrule.transports.http.client.dial import Destination
 from ferrule.transports.http.client.headers import RequestHeaders, session_id
 from ferrule.transports.http.client.old_sse import SseChannel
@@ -50,7 +52,7 @@ from ferrule.transports.http.client.request import HttpExchange, SingleExchange
 from ferrule.transports.http.client.resumption import StandingStream
 from ferrule.transports.http.client.status import judge
 from ferrule.transports.shutdown import tell_lost
-from ferrule.wire.channel import ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
+from ferrule.wire.channel import SHORT_SESSION, ChannelDefaults, Gap, Handling, Origin, Receiver, Traits
 from ferrule.wire.codec import encode_within, write
 from ferrule.wire.messages import Id, Message, Notification, Request
 
@@ -94,7 +96,14 @@ class HttpChannel(ChannelDefaults):
 
     traits = Traits(always_answers=True, mirrors=True)
 
-    def __init__(self, receiver: Receiver, pool: Pool, heading: RequestHeaders, options: HttpOptions) -> None:
+    def __init__(
+        self,
+        receiver: Receiver,
+        pool: Pool,
+        heading: RequestHeaders,
+        options: HttpOptions,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.receiver = receiver
         self.pool = pool
         self.heading = heading
@@ -104,6 +113,11 @@ class HttpChannel(ChannelDefaults):
         self._timer: asyncio.TimerHandle | None = None
         """Ends GREETED or EXPIRED, where nothing else does."""
         self._scope = Scope(self.loop)
+        self._credentials = credentials
+        self.gate: Gate | None = None
+        """Knows who we are; None where nobody asked."""
+        if credentials is not None:
+            self.gate = Gate(credentials, self.spawn, receiver)
         self._posts: dict[Id, Post] = {}
         self._notes: set[Post] = set()
         self._held: list[Post] = []
@@ -257,6 +271,7 @@ class HttpChannel(ChannelDefaults):
     def initialized(self, headers: dict[bytes, bytes]) -> None:
         """Take the session that comes with the answer to `initialize`."""
         self.heading.settle(session_id(headers), "")
+        self.short_session = self.heading.session[:SHORT_SESSION]
 
     def agreed(self, version: str) -> None:
         """Name the revision with every request of the session."""
@@ -318,7 +333,7 @@ class HttpChannel(ChannelDefaults):
             self._standing.stop()
         if self._state not in ENDED:
             self._standing = StandingStream(self)
-            self.submit(self._standing)
+            self._standing.ask()
 
     def stood(self) -> None:
         """Called when the server answered when it was asked for that stream, or takes too long for it."""
@@ -338,7 +353,9 @@ class HttpChannel(ChannelDefaults):
             post.fail(failure)
 
     async def _fall_back(self, post: Post, failure: Exception) -> None:
-        older = SseChannel(self.receiver, self.pool, self.heading, self.options, face=self)
+        older = SseChannel(
+            self.receiver, self.pool, self.heading, self.options, face=self, credentials=self._credentials
+        )
         try:
             await older.open()
         except FerruleError as reason:
@@ -420,9 +437,12 @@ class HttpChannel(ChannelDefaults):
     async def _say_goodbye(self) -> None:
         if not self.heading.session or self._state is LOST:
             return
-        asked = SingleExchange(self.heading.delete(), "urgent", self.options.max_message_size)
-        self.heading.settle("", "")
         try:
+            lines = b""
+            if self.gate is not None:
+                lines = await self.gate.lines(Claim(), "DELETE", self.heading.place)
+            asked = SingleExchange(self.heading.delete(lines), "urgent", self.options.max_message_size)
+            self.heading.settle("", "")
             await self.ask(asked)
         except Exception as reason:
             logger.debug("%s was not told that the session is over: %s", self.heading.place, reason)
@@ -468,7 +488,7 @@ class HttpTransport:
         pool = there.pool()
         heading = there.heading()
         await pool.warm()
-        self._channel = HttpChannel(receiver, pool, heading, there.options)
+        self._channel = HttpChannel(receiver, pool, heading, there.options, there.credentials())
         receiver.channel_opened(self._channel)
         return self._channel
 

@@ -44,6 +44,11 @@ class Place(Struct, frozen=True):
         """What must not change when a server sends us elsewhere."""
         return f"{self.scheme}://{self.authority}"
 
+    @property
+    def url(self) -> str:
+        """The whole URL, without a user name."""
+        return self.origin + self.target
+
     def __str__(self) -> str:
         # The query stays out: keys of services travel in it.
         return self.origin + self.target.partition("?")[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -27,7 +26,7 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, own_head, refuse
 from ferrule.transports.http.message import Handle, Headers, HttpRequest, Responder
-from ferrule.transports.verification import Verification
+from ferrule.transports.verification import CallerWatch, Verification
 from ferrule.wire.channel import Origin
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure
@@ -56,7 +55,7 @@ def origin_of(
     """Return who sent a request; `brief` leaves out its headers, for what outlives it."""
     headers = NO_HEADERS if brief else Headers(request.headers)
     key = None if identity is None else identity.key
-    return Origin(carrier, request.address, headers, key, version, identity=identity)
+    return Origin(carrier, request.address, headers, key, version, identity=identity, http=request.http)
 
 
 def binding_of(request: HttpRequest) -> str | None:
@@ -67,27 +66,31 @@ def binding_of(request: HttpRequest) -> str | None:
 
 
 def expiry_of(request: HttpRequest) -> float:
-    """Return when the credentials of a request's sender end, in seconds since 1970."""
+    """Return when the credentials of a request's sender end, or must be looked at again, in seconds since 1970."""
     identity = request.identity
     if identity is None or identity.expires is None:
-        return math.inf
-    return identity.expires
+        return request.recheck_at
+    return min(identity.expires, request.recheck_at)
 
 
-def facts_of(request: HttpRequest, transport: str) -> RequestFacts:
-    """Return what a verifier may know of a request."""
+def facts_of(request: HttpRequest, transport: str, endpoint: str = "") -> RequestFacts:
+    """Return what a verifier may know of a request; `endpoint` is the path of its endpoint, if not the main one."""
     scheme = "https" if request.secure else "http"
     query = f"?{request.query}" if request.query else ""
     if request.scope is None:
         path = request.root + request.path
     else:
         path = _outer_path(request.scope)
+    host = request.headers.get(b"host", b"").decode("latin-1")
     return RequestFacts(
         transport=transport,
         method=request.method,
-        url=f"{scheme}://{request.header(b'host')}{path}{query}",
+        url=f"{scheme}://{host}{path}{query}",
+        root=request.root,
+        endpoint=endpoint,
         headers=Headers(request.headers),
         address=request.address,
+        certificate=request.certificate,
         scope=request.scope or NO_HEADERS,
     )
 
@@ -114,7 +117,9 @@ class Callers:
     ) -> None:
         self._verification = Verification(verifier, clock, transport=transport, observer=observer)
         self.open_to_all = self._verification.open_to_all
-        """Whether nobody need be asked."""
+        """Whether nobody need be asked about a caller without a certificate."""
+        self.endpoints: dict[str, str] = {}
+        """Of each path that belongs to another endpoint than the main one, the path of that endpoint."""
         self._guard = guard
         self._transport = transport
         self._waiting = Account("requests whose callers are being verified", MAX_WAITING, within=process.requests)
@@ -125,30 +130,47 @@ class Callers:
         guarded = self._guard.judge(request)
         if guarded.status:
             refuse(responder, guarded.status, guarded.why)
-        elif self.open_to_all or request.method == "OPTIONS":
+        elif (self.open_to_all and request.certificate is None) or request.method == "OPTIONS":
             # A browser asks with OPTIONS before it may send credentials (CORS preflight).
             proceed(request, responder)
         else:
-            verdict = self._verification.ask(facts_of(request, self._transport))
-            if isinstance(verdict, Verdict):
-                self._settle(request, responder, proceed, verdict)
-            else:
-                self._wait(request, responder, proceed, verdict)
+            self.verify(request, responder, proceed)
+
+    def verify(self, request: HttpRequest, responder: Responder, proceed: Handle) -> None:
+        """Go on with a request that is for us once its sender is known, now or later, or refuse it."""
+        verdict = self._verification.ask(self._facts(request))
+        if isinstance(verdict, Principal):
+            self._note(request, verdict)
+            proceed(request, responder)
+        elif isinstance(verdict, Verdict):
+            self._settle(request, responder, proceed, verdict)
+        else:
+            self._wait(request, responder, proceed, verdict)
 
     async def identify(self, request: HttpRequest) -> Refusal | None:
         """Find out who sent a request that the caller goes on with; return why it is refused, if it is."""
-        if self.open_to_all:
+        if self.open_to_all and request.certificate is None:
             return None
-        verdict = await self._verification.verdict(facts_of(request, self._transport))
+        verdict = await self._verification.verdict(self._facts(request))
         if isinstance(verdict, Refusal):
             return verdict
         self._note(request, verdict)
         return None
 
+    def _facts(self, request: HttpRequest) -> RequestFacts:
+        return facts_of(request, self._transport, self.endpoints.get(request.path, ""))
+
     def _note(self, request: HttpRequest, verdict: Principal | Anonymous) -> None:
         if isinstance(verdict, Principal):
             request.identity = verdict
         request.until = self._verification.kept_until(verdict)
+        recheck = self._verification.verifier.recheck
+        if recheck:
+            request.recheck_at = self._verification.clock() + recheck
+
+    def watch(self, request: HttpRequest, end: Callable[[], None]) -> CallerWatch | None:
+        """End a connection that a request has opened with the right of its sender to it."""
+        return self._verification.watch(request.identity, self._facts(request), end)
 
     def _settle(self, request: HttpRequest, responder: Responder, proceed: Handle, verdict: Verdict) -> None:
         if isinstance(verdict, Refusal):

@@ -7,7 +7,9 @@ Rule 2: the last thing an exchange sends is its answer; after it, and after the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from ferrule.transports.http.endpoint.keepalive import Keepalive, Living
 from ferrule.transports.http.heads import (
@@ -18,7 +20,7 @@ from ferrule.transports.http.heads import (
     own_head,
     stateless_status,
 )
-from ferrule.transports.http.message import Responder
+from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
@@ -46,37 +48,23 @@ class NullChannel(ChannelDefaults):
         """Do nothing."""
 
 
-class Exchange(ChannelDefaults):
+class Exchange(ChannelDefaults, Struct, eq=False):
     """The way back of one request of the stateless era; a client that goes away has cancelled it."""
 
-    __slots__ = (
-        "_head",
-        "_keepalive",
-        "_receiver",
-        "_responder",
-        "_settings",
-        "_streaming",
-        "_waits",
-        "bucket",
-        "expires",
-        "open",
-    )
+    _receiver: Receiver
+    _responder: Responder
+    _head: bytes
+    _settings: EndpointSettings
+    _keepalive: Keepalive
+    _streaming: bool = False
+    _waits: bool = False
+    open: bool = True
+    bucket: set[Living] | None = None
+    expires: float = NEVER
+    """When the credentials of the reader end; for what stands open for long."""
 
+    traits = Traits(headers=True)
     status_of = staticmethod(stateless_status)
-
-    def __init__(
-        self, receiver: Receiver, responder: Responder, head: bytes, settings: EndpointSettings, keepalive: Keepalive
-    ) -> None:
-        self._receiver = receiver
-        self._responder = responder
-        self._head = head
-        self._settings = settings
-        self._keepalive = keepalive
-        self._streaming = self._waits = False
-        self.open = True
-        self.bucket: set[Living] | None = None
-        self.expires = NEVER
-        """When the credentials of the reader end; for what stands open for long."""
 
     def wait(self) -> None:
         """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
@@ -96,8 +84,13 @@ class Exchange(ChannelDefaults):
         elif kind is Failure:
             self._answer(self._failed(message), body)  # type: ignore[arg-type]
         elif kind is Notification and self._settings.response != "json":
-            self.begin_stream()
+            if not self._streaming:
+                self.begin_stream()
             self._event(body)
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to the answer, unless it streams already."""
+        self._head += header_lines(headers)
 
     def _failed(self, failure: Failure) -> int:
         """Return the status of an error; one with headers of its own has them written beside ours."""
@@ -176,7 +169,5 @@ class Exchange(ChannelDefaults):
 
 class SessionlessExchange(Exchange):
     """The way back of one request of the handshake era where no session is kept."""
-
-    __slots__ = ()
 
     status_of = staticmethod(handshake_status)

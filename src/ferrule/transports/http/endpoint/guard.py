@@ -26,9 +26,10 @@ LONGEST_REMEMBERED = 256
 """Bytes of a header's value whose judgement is kept; a longer one is judged each time."""
 LONGEST_ACCEPT = 512
 """Characters of an Accept header that are looked at."""
-EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy"
+EXPOSED = "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After, RateLimit, RateLimit-Policy, DPoP-Nonce"
 PREFLIGHT_HEADERS = (
-    "Content-Type, Accept, Authorization, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
+    "Content-Type, Accept, Authorization, DPoP, Last-Event-ID, "
+    "Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name"
 )
 PREFLIGHT_AGE = "600"
 MOST_PREFLIGHT = 64
@@ -91,6 +92,10 @@ class Guard:
                     self._verdicts.clear()
                 self._verdicts[key] = verdict
         return verdict
+
+    def judge_host(self, request: HttpRequest) -> Verdict:
+        """Judge only where a request is meant for; for what pages of any origin may ask."""
+        return self._look(request.headers.get(b"host", b""), None, request.secure)
 
     def _look(self, host: bytes, origin: bytes | None, secure: bool) -> Verdict:
         named = host.decode("latin-1").lower()

@@ -6,25 +6,37 @@ MCP 2025-11-25 basic/transports, Streamable HTTP; the headings below are its.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from msgspec import UNSET
 
+from ferrule.errors import InvalidRequest
 from ferrule.protocol.handshake import HEADERLESS
 from ferrule.supervision.scope import Scope
 from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import EVERYONE, binding_of, expiry_of, origin_of
+from ferrule.transports.http.endpoint.cluster import Place
 from ferrule.transports.http.endpoint.exchange import NullChannel, SessionlessExchange
 from ferrule.transports.http.endpoint.guard import Guard
+from ferrule.transports.http.endpoint.held_reply import HeldReply
 from ferrule.transports.http.endpoint.session import NO_SESSION, SessionExchange, SessionOpening
 from ferrule.transports.http.endpoint.sessions import EndpointSession, Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
-from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
+from ferrule.transports.http.heads import (
+    EMPTY_HEAD,
+    JSON_HEAD,
+    RETRY_AFTER,
+    STREAM_HEAD,
+    TOO_MANY_STREAMS,
+    refuse,
+)
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.codec import Unreadable, decode, encode
 from ferrule.wire.messages import ErrorObject, Failure, Request
 
+NOTHING_TO_RESUME = "Nothing to resume: that event is unknown or no longer kept"
 SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 
 
@@ -40,6 +52,8 @@ class HandshakeEndpoint:
         self._sessionless_links: dict[str, Receiver] = {}
         self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())
+        self.place: Place | None = None
+        """The endpoint this is a part of, where there is a cluster."""
 
     async def close(self) -> None:
         """End everything that runs here."""
@@ -63,8 +77,7 @@ class HandshakeEndpoint:
             return None
         session = self.sessions.find(identity, binding_of(request))
         if session is None:
-            # Session Management, item 3.
-            refuse(responder, 404, NO_SESSION, head)
+            self._unknown(identity, request, responder, head)
         else:
             self.take(session, request, origin_of(request, request.identity), responder, head)
         return session
@@ -89,18 +102,31 @@ class HandshakeEndpoint:
 
     def _without_session(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         if not self._shared.settings.stateless:
-            refuse(responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
+            self._refuse(request, responder, 400, "Bad request: the header Mcp-Session-Id is missing", head)
             return
         # Protocol Version Header: what a request without one is taken for.
         version = request.headers.get(mirror.VERSION_FIELD, HEADERLESS.encode()).decode("latin-1")
         if version.encode() not in self._versions:
-            refuse(responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
+            self._refuse(request, responder, 400, "Bad request: the header Mcp-Protocol-Version is missing", head)
             return
         link = self._sessionless_links.get(version)
         if link is None:
             link = self._sessionless_links[version] = self._acceptor.sessionless_link(EVERYONE, version)
             link.channel_opened(self._everyone)
         self._pass_on(link, request, responder, head)
+
+    def _refuse(self, request: HttpRequest, responder: Responder, status: int, why: str, head: bytes) -> None:
+        """Refuse a message that belongs to no session; observers are told which request it was."""
+        refuse(responder, status, why, head)
+        if self._acceptor.observer is None:
+            return
+        try:
+            message = decode(request.body)
+        except Unreadable:
+            return
+        if isinstance(message, Request):
+            origin = origin_of(request, request.identity)
+            self._acceptor.observer.refused(message.id, message.method, InvalidRequest(why), origin, message.params)
 
     def unreadable(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Answer a body that is not one message: in the session it names, or, before there is one, with the reason."""
@@ -111,9 +137,7 @@ class HandshakeEndpoint:
                 refusal = reason.refusal
                 identity = None if reason.id is UNSET else reason.id
                 if self._acceptor.observer is not None:
-                    self._acceptor.observer.refused(
-                        identity, "", refusal, origin_of(request, request.identity, brief=True)
-                    )
+                    self._acceptor.observer.refused(identity, "", refusal, origin_of(request, request.identity))
                 failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
                 responder.reply(400, JSON_HEAD + head, encode(failure))
                 return
@@ -138,13 +162,24 @@ class HandshakeEndpoint:
         origin = origin_of(request, request.identity)
         lasting = not self._shared.settings.stateless
         session = self.sessions.prepare(origin, lasting=lasting)
+        cluster = self._acceptor.cluster
+        if cluster is None or not lasting:
+            held = None
+        else:
+            held = responder = HeldReply(responder)
         opening = SessionOpening(session, responder, head)
         if not session.link.frame_received(request.body, opening, origin):
             responder.reply(202, EMPTY_HEAD + head)
         if opening.opened and lasting:
-            self.sessions.add(session, request.body)
+            self.sessions.add(session, request.body, origin)
         else:
             session.link.channel_lost(session.standing, None)
+        if held is not None:
+            if opening.opened and cluster is not None and self.place is not None:
+                # The next request may come to another node, which has to find the session.
+                self._scope.spawn(held.release_after(cluster.keep(self.place, session)))
+            else:
+                held.release()
 
     # -- GET and DELETE
 
@@ -171,8 +206,22 @@ class HandshakeEndpoint:
             return None
         session = self.sessions.find(identity, binding_of(request))
         if session is None:
-            refuse(responder, 404, NO_SESSION, head)
+            self._unknown(identity, request, responder, head)
         return session
+
+    def _unknown(self, identity: bytes, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Let the worker or the node that has a session answer; a session that nobody has is not found."""
+        neighbours = self._acceptor.neighbours
+        name = identity.decode("latin-1")
+        if neighbours is not None and neighbours.pass_on(name, request, responder):
+            return
+        # Session Management, item 3.
+        not_found = partial(self._refuse, request, responder, 404, NO_SESSION, head)
+        cluster = self._acceptor.cluster
+        if cluster is None or self.place is None:
+            not_found()
+        else:
+            cluster.look_for(self.place, name, request, responder, not_found)
 
     async def _resume(
         self, session: EndpointSession, event_id: str, request: HttpRequest, responder: Responder, head: bytes
@@ -180,11 +229,11 @@ class HandshakeEndpoint:
         # Resumability and Redelivery: only of the stream that was disconnected.
         found = session.stream_of(event_id)
         if found is None:
-            missed = None
-        else:
-            missed = await found[0].missed(found[1])
-        if found is None or missed is None:
-            refuse(responder, 404, "Nothing to resume: that event is unknown or no longer kept", head)
+            await self._resume_past(session, event_id, request, responder, head)
+            return
+        missed = await found[0].missed(found[1])
+        if missed is None:
+            refuse(responder, 404, NOTHING_TO_RESUME, head)
             return
         stream = found[0]
         if stream.attached:
@@ -193,6 +242,21 @@ class HandshakeEndpoint:
         stream.attach(responder, head, missed, expires=expiry_of(request))
         if stream.ended:
             stream.finish()
+
+    async def _resume_past(
+        self, session: EndpointSession, event_id: str, request: HttpRequest, responder: Responder, head: bytes
+    ) -> None:
+        """Go on with a stream that began at another node, which has the session no more."""
+        past = None
+        if self.place is not None:
+            past = await session.past_stream(event_id)
+        if past is None or not (past[0] or past[1]):
+            refuse(responder, 404, NOTHING_TO_RESUME, head)
+        elif past[0]:
+            session.standing.attach(responder, head, past[1], expires=expiry_of(request))
+        else:
+            # What is not there was not said: the call ended with its node.
+            responder.reply(200, STREAM_HEAD + head, past[1])
 
     def delete(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """End a session (Session Management, item 5)."""

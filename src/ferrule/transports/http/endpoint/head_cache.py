@@ -3,6 +3,7 @@
 Rule 1: what depends on the body, on the session or on the tool is looked at every time; whatever is not as it was goes
 the usual way.
 Rule 2: the verdict on the sender is kept for as long as its verifier lets it, and never beyond the principal's expiry.
+Then the sender is verified anew; the head, which is the same, is not judged again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.wire.channel import Origin
 
 if TYPE_CHECKING:
+    from ferrule.transports.http.endpoint.caller import Callers
     from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
     from ferrule.transports.http.endpoint.sessions import EndpointSession
     from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
@@ -31,30 +33,40 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 NOTHING_READ = mirror.Peek()
+peek = mirror.peek
 
 
 def unmistakable(body: bytes) -> bool:
     """Return whether a body can only be an ordinary message of the handshake era."""
-    return not (MARK in body or INITIALIZE in body or ESCAPE in body)
+    # `in` would make an exception each time: it asks first whether what is looked for is a number.
+    return body.find(MARK) < 0 and body.find(INITIALIZE) < 0 and body.find(ESCAPE) < 0
 
 
 class Sender:
     """Who sends requests with one head: built once, and again where the head is not the very same."""
 
-    __slots__ = ("_headers", "_identity", "_origin", "_version")
+    __slots__ = ("_version", "headers", "identity", "origin")
 
     def __init__(self, version: str = "", identity: Principal | None = None) -> None:
         self._version = version
-        self._identity = identity
-        self._headers: dict[bytes, bytes] = {}
-        self._origin: Origin = EVERYONE
+        self.identity = identity
+        self.headers: dict[bytes, bytes] = {}
+        """Of the last request; a head is a connection's own, so the same headers have the same sender."""
+        self.origin: Origin = EVERYONE
+        """Who sent that request."""
 
     def of(self, request: HttpRequest) -> Origin:
-        """Return the sender of a request; a head is a connection's own, so the same headers have the same sender."""
-        if request.headers is not self._headers:
-            self._headers = request.headers
-            self._origin = origin_of(request, self._identity, self._version)
-        return self._origin
+        """Return the sender of a request."""
+        if request.headers is not self.headers:
+            self.headers = request.headers
+            self.origin = origin_of(request, self.identity, self._version)
+        return self.origin
+
+    def renew(self, identity: Principal | None) -> None:
+        """Take what was found out of the sender anew; mostly that is what was known of it."""
+        if identity is not self.identity and identity != self.identity:
+            self.identity = identity
+            self.headers = {}
 
 
 class Endpoint(Protocol):
@@ -62,6 +74,7 @@ class Endpoint(Protocol):
 
     draining: bool
     clock: Callable[[], float]
+    callers: Callers
     handshake: HandshakeEndpoint
     stateless: StatelessEndpoint
 
@@ -75,57 +88,81 @@ class Endpoint(Protocol):
 class HeadCache:
     """Posts to one session, with a head that was judged."""
 
-    __slots__ = ("_endpoint", "_head", "_sender", "_session")
+    __slots__ = ("_head", "_judge", "_sender", "_session", "_take")
 
     def __init__(self, endpoint: Endpoint, session: EndpointSession, head: bytes, identity: Principal | None) -> None:
-        self._endpoint = endpoint
+        self._judge = endpoint.judge
+        self._take = endpoint.handshake.take
         self._session = session
         self._head = head
         self._sender = Sender(identity=identity)
 
-    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+    def take(self, request: HttpRequest, responder: Responder) -> None:
         """Take one message of the session."""
         session = self._session
         if session.over or not unmistakable(request.body):
-            self._endpoint.judge(request, responder)
+            self._judge(request, responder)
         else:
             session.used = session.shared.now
-            self._endpoint.handshake.take(session, request, self._sender.of(request), responder, self._head)
+            sender = self._sender
+            origin = sender.origin if request.headers is sender.headers else sender.of(request)
+            take = self._take
+            take(session, request, origin, responder, self._head)
+
+    def renew(self, identity: Principal | None) -> bool:
+        """Take what was found out of the sender anew. Return whether the session is still theirs."""
+        if self._session.principal != (None if identity is None else identity.binding):
+            return False
+        self._sender.renew(identity)
+        return True
 
 
 class ToolCalls:
     """Calls of one tool in the stateless era, with a head that was judged."""
 
-    __slots__ = ("_endpoint", "_head", "_name", "_sender", "_version")
+    __slots__ = ("_endpoint", "_head", "_mirrored", "_name", "_sender", "_take", "_version")
 
     def __init__(self, endpoint: Endpoint, body: mirror.Peek, head: bytes, identity: Principal | None) -> None:
         self._endpoint = endpoint
+        self._mirrored = endpoint.mirrored
+        self._take = endpoint.stateless.take
         self._name = body.params.name
         self._version = body.version or ""
         self._head = head
         self._sender = Sender(self._version, identity)
 
-    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+    def take(self, request: HttpRequest, responder: Responder) -> None:
         """Take one call of the tool, if that is what the body says too."""
-        endpoint = self._endpoint
+        name = self._name
+        mirrored = self._mirrored
         try:
-            body = mirror.peek(request.body)
+            body = peek(request.body)
         except UNREADABLE:
             body = NOTHING_READ
+        params = body.params
         if (
-            body.params.name != self._name
-            or body.version != self._version
+            params.name != name
+            or params.meta is None
+            or params.meta.version != self._version
             or body.method != "tools/call"
-            or endpoint.draining
-            or endpoint.mirrored(self._name)
+            or self._endpoint.draining
+            or mirrored(name)
         ):
-            endpoint.judge(request, responder)
+            self._endpoint.judge(request, responder)
         else:
-            endpoint.stateless.take(request, self._sender.of(request), responder, self._head, "tools/call")
+            sender = self._sender
+            origin = sender.origin if request.headers is sender.headers else sender.of(request)
+            take = self._take
+            take(request, origin, responder, self._head, "tools/call")
+
+    def renew(self, identity: Principal | None) -> bool:
+        """Take what was found out of the sender anew. Return True: anybody may call, and is asked what they may."""
+        self._sender.renew(identity)
+        return True
 
 
 class Expiring:
-    """What was decided about a head while the verdict on its sender holds."""
+    """What was decided about a head, whose sender is verified anew when the verdict on it is too old."""
 
     __slots__ = ("_decided", "_endpoint", "_until")
 
@@ -134,22 +171,30 @@ class Expiring:
         self._decided = decided
         self._until = until
 
-    def __call__(self, request: HttpRequest, responder: Responder) -> None:
+    def take(self, request: HttpRequest, responder: Responder) -> None:
         """Take one request, after its sender was verified again where the verdict is too old."""
         if self._endpoint.clock() < self._until:
-            self._decided(request, responder)
+            self._decided.take(request, responder)
+        else:
+            self._endpoint.callers.verify(request, responder, self._verified)
+
+    def _verified(self, request: HttpRequest, responder: Responder) -> None:
+        self._until = request.until
+        if self._decided.renew(request.identity):
+            self._decided.take(request, responder)
         else:
             self._endpoint.judge(request, responder)
 
 
 def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
-    """Let the next request with the same head take the short way, while the verdict on its sender holds."""
+    """Let the next request with the same head take the short way; its sender may have to be verified anew."""
     known = request.known
     if known is None:
         return
     if request.until == math.inf:
-        known.decided = decided
-    elif request.until > endpoint.clock():
-        known.decided = Expiring(endpoint, decided, request.until)
+        known.decided = decided.take
+    elif request.until > 0:
+        known.decided = Expiring(endpoint, decided, request.until).take
     else:
+        # A proof of possession is for one request, and no other has this head.
         known.decided = None

@@ -1,11 +1,13 @@
 """One timer for everything that waits: a call that runs for long begins to stream, a stream shows that it lives.
 
-A timer for each of thousands would cost more than what it watches over.
+A timer for each of thousands would cost more than what it watches over. Only a stream whose reader's credentials end
+has one of its own, so that it ends with them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -44,6 +46,8 @@ class Keepalive:
         self._old: set[Waiting] = set()
         self._buckets: list[set[Living]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
         self._turn = 0
+        self._expiries: dict[Living, asyncio.TimerHandle] = {}
+        """What ends a stream with the credentials of its reader."""
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, as credentials count."""
         self.cuts = 0
@@ -64,6 +68,9 @@ class Keepalive:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for expiry in self._expiries.values():
+            expiry.cancel()
+        self._expiries.clear()
 
     def answered(self, exchange: Waiting) -> None:
         """Called when an exchange waits no longer."""
@@ -75,12 +82,30 @@ class Keepalive:
         """Watch over a stream."""
         stream.bucket = self._buckets[self._turn]
         stream.bucket.add(stream)
+        if stream.expires < math.inf:
+            self._await_expiry(stream)
 
     def ended(self, stream: Living) -> None:
         """Watch over a stream no longer."""
         if stream.bucket is not None:
             stream.bucket.discard(stream)
             stream.bucket = None
+        if self._expiries:
+            expiry = self._expiries.pop(stream, None)
+            if expiry is not None:
+                expiry.cancel()
+
+    def _await_expiry(self, stream: Living) -> None:
+        assert self._loop is not None
+        delay = max(0.0, stream.expires - self.clock())
+        self._expiries[stream] = self._loop.call_later(delay, self._look, stream)
+
+    def _look(self, stream: Living) -> None:
+        """End a stream at its time; the clock on the wall may have been set back since the timer was."""
+        if stream.expires <= self.clock():
+            stream.expire()
+        else:
+            self._await_expiry(stream)
 
     def _tick(self) -> None:
         assert self._loop is not None

@@ -18,6 +18,7 @@ from ferrule.telemetry.exposition import content_type_for, expose
 from ferrule.telemetry.health import HealthMonitor
 from ferrule.telemetry.metrics import Metrics
 from ferrule.transports.http.endpoint.guard import Guard, is_loopback
+from ferrule.transports.http.endpoint.neighbours import WorkerHealth
 from ferrule.transports.http.heads import ALWAYS, RETRY_AFTER, TEXT_HEAD
 from ferrule.transports.http.message import Handle, HttpRequest, Responder, header_lines
 from ferrule.transports.http.settings import LIVE_PATH, METRICS_PATH, READY_PATH
@@ -50,10 +51,17 @@ class HealthProbes:
         self._answer(request, responder, head, "alive", problems)
 
     def _answer_ready(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        self._answer(request, responder, head, "ready", self._not_ready())
+
+    def _not_ready(self) -> list[str]:
         problems = self._health.not_ready(brief=True)
         if self._draining() and not self._health.draining:
             problems.insert(0, "draining")
-        self._answer(request, responder, head, "ready", problems)
+        return problems
+
+    def report(self) -> WorkerHealth:
+        """Return how this process is, as one of several workers."""
+        return WorkerHealth(self._not_ready(), self._health.report())
 
     def _answer(self, request: HttpRequest, responder: Responder, head: bytes, word: str, problems: list[str]) -> None:
         status = 503 if problems else 200

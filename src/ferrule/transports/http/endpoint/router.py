@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 from ferrule.errors import SetupError
 from ferrule.stores.contracts import EventLog
 from ferrule.stores.memory import LogBounds, MemoryEventLog
+from ferrule.stores.metered import MeteredEventLog
+from ferrule.telemetry.system_recorder import StoreRecorder
 from ferrule.transports.http import mirror
-from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
-from ferrule.transports.http.endpoint.caller import STOPPING, Callers
+from ferrule.transports.http.endpoint.acceptor import HttpAcceptor, verifier_routes
+from ferrule.transports.http.endpoint.caller import CARRIER, STOPPING, Callers
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
 from ferrule.transports.http.endpoint.head_cache import UNREADABLE, HeadCache, ToolCalls, remember, unmistakable
 from ferrule.transports.http.endpoint.keepalive import Keepalive
+from ferrule.transports.http.endpoint.neighbours import WorkerReports
 from ferrule.transports.http.endpoint.probes import HealthProbes, MetricsProbe
-from ferrule.transports.http.endpoint.sessions import Sessions
+from ferrule.transports.http.endpoint.sessions import EndpointSession, MovedSession, Sessions
 from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.worker_probes import WorkerProbes
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.http.old_sse.endpoint import SseEndpoint
 from ferrule.transports.http.old_sse.polling import Polling
-from ferrule.transports.http.routes.custom import RoutesEndpoint
+from ferrule.transports.http.routes.custom import CustomRoute, RoutesEndpoint
 from ferrule.transports.http.settings import HEALTH_PATHS, METRICS_PATH, EndpointSettings
 
 Route = Callable[[HttpRequest, Responder], None]
@@ -50,14 +54,13 @@ class HttpEndpoint:
     ) -> None:
         self._acceptor = acceptor
         self.settings = settings
+        self._unwatch: list[Callable[[], None]] = []
+        """What ends the metrics of this endpoint."""
         bounds = LogBounds(settings.max_events, settings.max_event_bytes, settings.event_age)
-        self._log = MemoryEventLog(bounds) if log is None else log
+        self._log = self._logged(MemoryEventLog(bounds) if log is None else log)
         self.guard = Guard(settings, bound_to)
         self.clock = clock
         """Seconds since 1970, as credentials count."""
-        if settings.metrics:
-            # Recorded from here on, so that whoever reports to observers below has one.
-            _ = acceptor.monitor().metrics
         self.callers = Callers(acceptor.verifier, self.guard, clock=clock, observer=acceptor.observer)
         self.self_verifying: set[str] = set()
         """Paths that settle by themselves who calls, or do not care."""
@@ -69,27 +72,62 @@ class HttpEndpoint:
         self.handshake: HandshakeEndpoint
         self.stateless: StatelessEndpoint
         self._custom: RoutesEndpoint
+        self._of_verifier: Sequence[CustomRoute] = ()
         self._pair: SseEndpoint | None = None
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
+        self.mirrored = acceptor.mirrored
+        """Returns which arguments of a tool its headers mirror."""
         self._modern = frozenset(map(str.encode, acceptor.eras.stateless.versions))
         self.routes: dict[str, Route] = {settings.path: self._mcp}
-        self._unwatch: list[Callable[[], None]] = []
-        """What ends the metrics of this endpoint."""
+        self._health: HealthProbes | None = None
+        self._worker_probes: WorkerProbes | None = None
         self._add_probes(settings)
+
+    def _logged(self, log: EventLog) -> EventLog:
+        """Return a log of events whose operations are in the metrics, where there are any."""
+        if not self.settings.metrics:
+            return log
+        # Recorded from here on, so that whoever reports to observers has them.
+        metrics = self._acceptor.monitor().metrics
+        metered = MeteredEventLog(log, StoreRecorder(metrics).record)
+        count = metrics.watch("ferrule_store_operations_total", "event_append", source=lambda: metered.appended)
+        self._unwatch.append(count)
+        return metered
 
     def _add_probes(self, settings: EndpointSettings) -> None:
         if settings.health:
             health = self._acceptor.monitor().health
-            self.routes |= HealthProbes(health, self.guard, lambda: self.draining).routes
+            self._health = HealthProbes(health, self.guard, lambda: self.draining)
+            self.routes |= self._health.routes
             self.self_verifying |= set(HEALTH_PATHS)
         if settings.metrics:
             metrics = self._acceptor.monitor().metrics
             self.routes |= MetricsProbe(metrics, self.guard).routes
-            self._unwatch = [
+            self._unwatch += [
                 metrics.watch("ferrule_streams", source=lambda: self._keepalive.open),
                 metrics.watch("ferrule_stream_cuts_total", source=lambda: self._keepalive.cuts),
+            ]
+
+    def _answer_for_all(self, reports: WorkerReports) -> None:
+        """Let the probes tell of all workers, of which this process is one."""
+        if self._health is not None:
+            reports.own_health = self._health.report
+        if self.settings.metrics:
+            reports.own_metrics = self._acceptor.monitor().metrics
+        self._worker_probes = WorkerProbes(reports, self.guard)
+        for path, answer in self._worker_probes.routes.items():
+            if path in self.routes:
+                self.routes[path] = answer
+
+    def count_bytes(self, traffic: Callable[[], tuple[int, int]]) -> None:
+        """Show in the metrics how many bytes were read and written, as a function returns them."""
+        if self.settings.metrics:
+            metrics = self._acceptor.monitor().metrics
+            self._unwatch += [
+                metrics.watch("ferrule_received_bytes_total", CARRIER, source=lambda: traffic()[0]),
+                metrics.watch("ferrule_sent_bytes_total", CARRIER, source=lambda: traffic()[1]),
             ]
 
     # -- life
@@ -97,12 +135,26 @@ class HttpEndpoint:
     async def start(self) -> None:
         """Get ready for requests."""
         loop = asyncio.get_running_loop()
-        self._custom = RoutesEndpoint(self._acceptor.custom_routes, self.guard, self.callers)
+        beside = [self.settings.sse_path] if self.settings.sse else []
+        self._of_verifier = verifier_routes(self._acceptor.verifier, self.settings.path, beside)
+        routes = self._acceptor.custom_routes
+        self._custom = RoutesEndpoint(routes, self.guard, self.callers, also=self._of_verifier)
         await self._acceptor.enter()
         self._entered = True
+        cluster = self._acceptor.cluster
         self._streaming.now = loop.time()
-        self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming)
+        neighbours = self._acceptor.neighbours
+        mark = ""
+        if neighbours is not None:
+            mark = neighbours.mark
+            self._answer_for_all(neighbours.reports)
+        ended = None if cluster is None else cluster.ended
+        self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming, mark, ended)
         self.handshake = HandshakeEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
+        if cluster is not None:
+            self._streaming.log = self._logged(cluster.events)
+            self.handshake.place = self
+            cluster.join(self)
         self.stateless = StatelessEndpoint(self._acceptor, self.settings, self._keepalive)
         self._open_pair()
         self._check_custom()
@@ -114,16 +166,28 @@ class HttpEndpoint:
             pair = self._pair = SseEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
             if settings.sse:
                 self.routes |= pair.routes(settings.sse_path, settings.messages_path)
+                # A client of the pair knows the address of the stream alone.
+                self.callers.endpoints = dict.fromkeys((settings.sse_path, settings.messages_path), settings.sse_path)
             if settings.poll_routes:
                 self.routes |= Polling(pair).routes()
 
     def _check_custom(self) -> None:
-        for route in self._acceptor.custom_routes:
+        for route in (*self._acceptor.custom_routes, *self._of_verifier):
             if route.path in (*HEALTH_PATHS, METRICS_PATH):
                 # Whoever writes a page of their own for it wants that one.
                 self.routes.pop(route.path, None)
             elif route.path in self.routes:
                 raise SetupError(f"custom_route: the path {route.path} is served by the server itself; choose another")
+
+    def leave_to(self, give: Callable[[MovedSession], None]) -> None:
+        """Let another process go on with all sessions, also those that are still opened here."""
+
+        def leave(session: EndpointSession) -> None:
+            give(self.sessions.record(session, self._acceptor.said_before(session.link)))
+
+        for session in self.sessions:
+            leave(session)
+        self.sessions.on_add = leave
 
     async def drain(self, grace: float) -> None:
         """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
@@ -142,16 +206,21 @@ class HttpEndpoint:
             self._entered = False
             if self._pair is not None:
                 await self._pair.close()
+            cluster = self._acceptor.cluster
+            if cluster is not None:
+                await cluster.leave(self)
             self.sessions.end_all()
             self.stateless.close()
             await self.callers.close()
             await self._custom.close()
+            if self._worker_probes is not None:
+                await self._worker_probes.close()
             await self.handshake.close()
             await self._acceptor.leave()
 
     def _sweep(self, now: float) -> None:
         self._streaming.now = now
-        self._log.sweep(now)
+        self._streaming.log.sweep(now)
         self.sessions.sweep(now)
         if self._pair is not None:
             self._pair.sweep(now)
@@ -171,13 +240,17 @@ class HttpEndpoint:
         """Answer a request about whose head nothing is known."""
         route = self.routes.get(request.path)
         if route is not None:
-            if self.callers.open_to_all or request.path in self.self_verifying:
+            if (self.callers.open_to_all and request.certificate is None) or request.path in self.self_verifying:
                 route(request, responder)
             else:
                 self.callers.admit(request, responder, route)
         elif not self._custom.handle(request, responder):
             place = request.root + self.settings.path
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
+
+    def answer(self, request: HttpRequest, responder: Responder) -> None:
+        """Answer a request to MCP whose sender is verified, as one that another node has passed on."""
+        self._mcp(request, responder)
 
     def _mcp(self, request: HttpRequest, responder: Responder) -> None:
         verdict = self.guard.judge(request)
@@ -227,10 +300,6 @@ class HttpEndpoint:
         fits = self.stateless.post(request, body, responder, head)
         if fits and body is not None and body.method == "tools/call":
             remember(self, request, ToolCalls(self, body, head, request.identity))
-
-    def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
-        """Return which arguments of a tool its headers mirror."""
-        return self._acceptor.mirrored(tool)
 
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Read as much of a body as tells its era."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import Struct
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
-from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, own_head, refuse
+from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, handshake_status, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
@@ -28,6 +28,9 @@ from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 SESSION_HEADER = "Mcp-Session-Id"
 
 NO_SESSION = "Session not found: unknown or expired; initialize again"
+
+STANDING = "s"
+"""How the number of a session's standing stream begins in its name."""
 
 MOST_FINISHED = 16
 """How many streams that ended are kept for readers that lost the end."""
@@ -55,6 +58,7 @@ class HttpSession:
         "_own",
         "_tag",
         "id",
+        "life",
         "link",
         "over",
         "polls",
@@ -72,6 +76,8 @@ class HttpSession:
         self.shared = shared
         self.started = self.used = shared.now
         self.polls = self.over = False
+        self.life = 1
+        """How many nodes have had it, this one included."""
         self._tag = ""
         self._count = 0
         self._own: dict[str, Stream] | None = None
@@ -91,13 +97,21 @@ class HttpSession:
             self._answering.discard(exchange)
             self._answering = self._answering or None
 
-    def new_stream(self) -> Stream:
-        """Open a stream."""
+    @property
+    def tag(self) -> str:
+        """How the names of its streams begin; nobody can tell its id from it."""
+        if not self._tag:
+            self._tag = blake2b(self.id.encode(), digest_size=6).hexdigest()
+        return self._tag
+
+    def new_stream(self, *, standing: bool = False) -> Stream:
+        """Open a stream: of one call, or the standing one for what belongs to none."""
         if self._own is None:
             self._own = {}
-            self._tag = blake2b(self.id.encode(), digest_size=6).hexdigest()
         self._count += 1
-        name = f"{self._tag}.{self._count:x}"
+        name = f"{self.tag}.{STANDING if standing else ''}{self._count:x}"
+        if self.life > 1:
+            name += f".{self.life:x}"
         stream = self._own[name] = Stream(self.shared, name, name, primed=self.polls)
         return stream
 
@@ -108,19 +122,34 @@ class HttpSession:
             stream = None
         else:
             stream = self._own.get(name)
-        if stream is None or not (number.isascii() and number.isdecimal() and len(number) <= 12):
+        if stream is None or not _is_number(number):
             return None
         return stream, int(number)
+
+    async def past_stream(self, event_id: str) -> tuple[bool, bytes] | None:
+        """Return what was said after an event at the node that had the session before: whether on the standing stream,
+        and the events; None where that is not known."""
+        name, _, number = event_id.rpartition("-")
+        tag, _, rest = name.partition(".")
+        if tag != self.tag or not _is_number(number):
+            return None
+        events = await self.shared.log.after(name, int(number))
+        if events is None:
+            return None
+        return rest.startswith(STANDING), b"".join(events)
 
     def finished(self, stream: Stream) -> None:
         """Keep a stream that ended for a while, and forget the one that ended longest ago."""
         if self._finished is None:
             self._finished = deque()
-        self._finished.append(stream)
+        finished = self._finished
+        finished.append(stream)
+        if len(finished) > MOST_FINISHED:
+            # It takes the place of another, so the session holds as many as before.
+            self._forget(finished.popleft())
+            return
         shares = self.shared.finished
         shares.take(self, 1)
-        if len(self._finished) > MOST_FINISHED:
-            self.forget_oldest()
         while shares.total > MAX_ALL_FINISHED:
             largest = shares.largest()
             assert largest is not None
@@ -128,10 +157,12 @@ class HttpSession:
 
     def forget_oldest(self) -> None:
         """Forget the stream that ended longest ago."""
-        assert self._own is not None
         assert self._finished is not None
-        stream = self._finished.popleft()
         self.shared.finished.give(self, 1)
+        self._forget(self._finished.popleft())
+
+    def _forget(self, stream: Stream) -> None:
+        assert self._own is not None
         self._own.pop(stream.name, None)
         stream.forget()
 
@@ -147,8 +178,8 @@ class HttpSession:
         """When somebody was last here: asked, got an answer, or read a stream."""
         return max([self.used, *(stream.left for stream in self.streams)])
 
-    def end(self, *, deleted: bool = False) -> None:
-        """End all exchanges and streams, and forget what was said.
+    def end(self, *, deleted: bool = False, moves: bool = False) -> None:
+        """End all exchanges and streams, and forget what was said unless another node goes on with the session.
 
         A client that deletes its session expects no answers any more: what it waited for ends as if it were cancelled.
         Any other has to learn that its session is over.
@@ -160,7 +191,10 @@ class HttpSession:
             else:
                 exchange.close()
         for stream in self.streams:
-            stream.forget()
+            if moves:
+                stream.finish()
+            else:
+                stream.forget()
         self._own = self._finished = None
         self.shared.finished.forget(self)
 
@@ -209,11 +243,14 @@ class SessionChannel(ChannelDefaults):
         assert self._undelivered is not None
         self._session.shared.undelivered.give(self, len(self._undelivered.popleft()))
 
-    def attach(self, responder: Responder, head: bytes, *, expires: float = math.inf) -> None:
-        """The client opens its stream; a second one takes the place of the first."""
+    def attach(self, responder: Responder, head: bytes, missed: bytes = b"", *, expires: float = math.inf) -> None:
+        """The client opens its stream, or comes back from another node for what it has missed.
+
+        A second stream takes the place of the first.
+        """
         if self.stream is None:
-            self.stream = self._session.new_stream()
-        self.stream.attach(responder, head, expires=expires)
+            self.stream = self._session.new_stream(standing=True)
+        self.stream.attach(responder, head, missed, expires=expires)
         for body in self._take_undelivered():
             self.stream.send(body)
 
@@ -237,19 +274,18 @@ class SessionChannel(ChannelDefaults):
         self._take_undelivered()
 
 
-class SessionExchange(ChannelDefaults):
+class SessionExchange(ChannelDefaults, Struct, eq=False):
     """The way back of one POST in a session: JSON until something streams, then events that can be resumed."""
 
-    __slots__ = ("_head", "_responder", "_session", "_standing", "_stream", "_waits", "open")
+    _session: HttpSession
+    _standing: SessionChannel
+    _responder: Responder
+    _head: bytes
+    _stream: Stream | None = None
+    open: bool = True
+    _waits: bool = False
 
-    def __init__(self, session: HttpSession, standing: SessionChannel, responder: Responder, head: bytes) -> None:
-        self._session = session
-        self._standing = standing
-        self._responder = responder
-        self._head = head
-        self._stream: Stream | None = None
-        self.open = True
-        self._waits = False
+    traits = Traits(headers=True)
 
     def wait(self) -> None:
         """Owe the answer for a while: it ends with the session, and begins to stream when it takes long."""
@@ -268,14 +304,10 @@ class SessionExchange(ChannelDefaults):
             return
         settings = self._session.shared.settings
         kind = type(message)
-        if kind is Success or kind is Failure or kind is list:
-            # An error whose request could not be read has no id to go by, so the status has to tell.
-            unreadable = kind is Failure and not isinstance(message.id, int | str)  # type: ignore[union-attr]
-            status = 400 if unreadable else 200
-            if kind is Failure and isinstance(message.error, HttpError):  # type: ignore[union-attr]
-                error: HttpError = message.error  # type: ignore[union-attr]
-                status, lines = own_head(error.status or status, error.headers)
-                self._head += lines
+        if kind is Success or kind is list:
+            self._answer(200, encode_within(message, settings.max_body_size))
+        elif kind is Failure:
+            status = self._failed(message)  # type: ignore[arg-type]
             self._answer(status, encode_within(message, settings.max_body_size))
         elif settings.response == "json":
             self._standing.send(message)
@@ -285,20 +317,37 @@ class SessionExchange(ChannelDefaults):
             assert self._stream is not None
             self._stream.send(body)
 
+    def _failed(self, failure: Failure) -> int:
+        """Return the status of an error; one with headers of its own has them written beside ours."""
+        status = handshake_status(failure)
+        error = failure.error
+        if isinstance(error, HttpError):
+            status, lines = own_head(error.status or status, error.headers)
+            self._head += lines
+        return status
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to the answer, unless it streams already."""
+        self._head += header_lines(headers)
+
     def end(self) -> bool:
         """Owe no answer any more. Return whether one was still owed."""
         owed = self.open
         self.open = False
-        if owed:
-            session = self._session
-            session.used = session.shared.now
-            if self._waits:
-                session.shared.keepalive.answered(self)
-                session.ends(self)
+        if owed and self._waits:
+            self._end_wait()
         return owed
 
+    def _end_wait(self) -> None:
+        session = self._session
+        session.used = session.shared.now
+        session.shared.keepalive.answered(self)
+        session.ends(self)
+
     def _answer(self, status: int, body: bytes) -> None:
-        self.end()
+        self.open = False
+        if self._waits:
+            self._end_wait()
         session = self._session
         stream = self._stream
         if stream is not None:
@@ -356,6 +405,8 @@ class SessionOpening(ChannelDefaults):
 
     __slots__ = ("_head", "_opened", "_responder", "_session")
 
+    traits = Traits(headers=True)
+
     def __init__(self, session: HttpSession, responder: Responder, head: bytes) -> None:
         self._session = session
         self._responder = responder
@@ -367,6 +418,10 @@ class SessionOpening(ChannelDefaults):
         """Whether the handshake was made."""
         return self._opened
 
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to the answer."""
+        self._head += header_lines(headers)
+
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer the handshake."""
         session = self._session
@@ -375,7 +430,7 @@ class SessionOpening(ChannelDefaults):
         body = encode_within(message, session.shared.settings.max_body_size)
         if type(message) is Success:
             self._opened = True
-            session.polls = _polls(body)
+            session.polls = polls_of(body)
             if session.id:
                 head += header_lines({SESSION_HEADER: session.id})
             if session.shared.settings.response == "sse":
@@ -403,6 +458,11 @@ class _Opened(Struct):
 _read_opened = msgspec.json.Decoder(_Opened).decode
 
 
-def _polls(body: bytes) -> bool:
+def polls_of(body: bytes) -> bool:
+    """Return whether readers are sent away and come back in the revision that the answer to `initialize` names."""
     revision = REVISIONS.get(_read_opened(body).result.protocol_version)
     return revision is not None and revision.polls
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 12

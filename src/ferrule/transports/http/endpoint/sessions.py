@@ -7,18 +7,21 @@ then the idlest of whoever holds most.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ferrule.budgets.shares import Shares
 from ferrule.budgets.weight import weight
 from ferrule.transports.http.endpoint.caller import EVERYONE, NO_HEADERS
-from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
+from ferrule.transports.http.endpoint.exchange import NullChannel
+from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel, polls_of
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import Origin, Receiver
+from ferrule.wire.codec import encode
+from ferrule.wire.messages import Message, Success
 
 ID_BYTES = 24
 LEAST_SHARE = 64
@@ -52,14 +55,60 @@ class EndpointSession(HttpSession):
         """Whether nothing was asked in it since its handshake."""
 
 
+class MovedSession(Struct, frozen=True):
+    """A session as another process can go on with it: what its client said, to be heard again."""
+
+    id: str
+    introduction: bytes
+    """Its `initialize`."""
+    said: list[bytes] = []
+    """What else was said in it that still holds: that the client is ready, its log level, its subscriptions."""
+    binding: str | None = None
+    """Whom it is bound to."""
+    principal: str | None = None
+    address: str = ""
+
+
+class Listening(NullChannel):
+    """The channel of what is heard again: nobody waits for the answers."""
+
+    def __init__(self) -> None:
+        self.greeted = False
+        """Whether the handshake was made."""
+        self.polls = False
+        """Whether in the revision that was agreed readers are sent away and come back."""
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Notice that the handshake was made, and what came of it."""
+        if not self.greeted and type(message) is Success:
+            self.greeted = True
+            self.polls = polls_of(encode(message))
+
+
 class Sessions:
     """The sessions of one endpoint."""
 
-    def __init__(self, link: Callable[[Origin], Receiver], busy: IsBusy, shared: Streaming) -> None:
+    def __init__(
+        self,
+        link: Callable[[Origin], Receiver],
+        busy: IsBusy,
+        shared: Streaming,
+        mark: str = "",
+        ended: Callable[[EndpointSession], None] | None = None,
+    ) -> None:
         self._link = link
         self._busy = busy
         self._shared = shared
+        self.mark = mark
+        """How ids begin: with the worker that has the session, where there are several."""
+        self._ended = ended
+        """Called with each session that is over, where other nodes could go on with it."""
+        self.on_add: Callable[[EndpointSession], None] | None = None
+        """Called with each session whose handshake was made."""
         self._open: dict[str, EndpointSession] = {}
+        self._records: dict[str, MovedSession] = {}
+        """What another process needs to go on with each, where there are others."""
+        self._suspended: dict[str, EndpointSession] = {}
         self._last_origin = EVERYONE
         self._shares: Shares[str] = Shares()
         self._unused: dict[str, dict[str, EndpointSession]] = {}
@@ -76,7 +125,7 @@ class Sessions:
 
     def prepare(self, origin: Origin, *, lasting: bool = True) -> EndpointSession:
         """Make a session that is not in the table yet: its handshake may still fail."""
-        identity = secrets.token_urlsafe(ID_BYTES) if lasting else ""
+        identity = self.mark + secrets.token_urlsafe(ID_BYTES) if lasting else ""
         kept = structs.replace(origin, headers=NO_HEADERS, lasting=lasting)
         if kept == self._last_origin:
             kept = self._last_origin  # many sessions may come from one sender
@@ -87,7 +136,7 @@ class Sessions:
         link.channel_opened(session.standing)
         return session
 
-    def add(self, session: EndpointSession, introduction: bytes = b"") -> None:
+    def add(self, session: EndpointSession, introduction: bytes = b"", origin: Origin = EVERYONE) -> None:
         """Keep a session whose handshake was made with a message; others make room where there are too many."""
         session.size = 1 + weight(introduction) // INTRODUCTION
         self._open[session.id] = session
@@ -96,11 +145,17 @@ class Sessions:
         self._unused_shares.take(session.owner, session.size)
         while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
             self._evict(session)
+        if self.mark or self._ended is not None:
+            self._records[session.id] = MovedSession(
+                session.id, introduction, [], session.principal, origin.principal, origin.address
+            )
+        if self.on_add is not None:
+            self.on_add(session)
 
     def find(self, identity: bytes, binding: str | None) -> EndpointSession | None:
         """Return a session to the principal it is bound to; to anybody else it does not exist."""
         session = self._open.get(identity.decode("latin-1"))
-        if session is None or session.principal != binding:
+        if session is None or session.principal != binding or session.over:
             return None
         session.used = self._shared.now
         if session.unused:
@@ -116,8 +171,15 @@ class Sessions:
             del self._unused[session.owner]
         self._unused_shares.give(session.owner, session.size)
 
-    def end(self, session: EndpointSession, *, deleted: bool = False) -> None:
-        """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept."""
+    def end(self, session: EndpointSession, *, deleted: bool = False, moves: bool = False) -> None:
+        """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept.
+
+        Of one that moves, what was said is kept for its next owner.
+        """
+        if self._ended is not None and not moves:
+            self._ended(session)
+        self._records.pop(session.id, None)
+        self._suspended.pop(session.id, None)
         if self._open.pop(session.id, None) is not None:
             self._shares.give(session.owner, session.size)
             if not self._shares.held(session.owner):
@@ -125,13 +187,51 @@ class Sessions:
             if session.unused:
                 self._take_up(session)
         tell_lost(session.link, session.standing, None)
-        session.end(deleted=deleted)
+        session.end(deleted=deleted, moves=moves)
         self._shared.undelivered.forget(session.standing)
 
+    def record(self, session: EndpointSession, said: Sequence[bytes]) -> MovedSession:
+        """Return what another process needs to go on with a session, with what was said in it that still holds."""
+        return structs.replace(self._records[session.id], said=list(said))
+
+    def suspend(self, session: EndpointSession) -> None:
+        """Serve a session no more until it is certain that no other node does."""
+        if self._open.get(session.id) is session:
+            self._suspended[session.id] = session
+            session.over = True
+
+    def resume(self, session: EndpointSession) -> None:
+        """Serve a session again that was suspended."""
+        if self._suspended.pop(session.id, None) is not None:
+            session.over = False
+
+    def adopt(self, record: MovedSession, life: int = 1) -> EndpointSession | None:
+        """Go on with a session that another process began; return None where its handshake cannot be made again.
+
+        `life` counts its owners, so that its streams have names that none before had.
+        """
+        if record.id in self._open or not record.introduction:
+            return None
+        origin = Origin(EVERYONE.carrier, record.address, NO_HEADERS, record.principal)
+        link = self._link(origin)
+        session = EndpointSession(record.id, link, record.binding, self._shared)
+        session.life = life
+        session.owner = record.principal or record.address
+        link.channel_opened(session.standing)
+        listening = Listening()
+        for frame in (record.introduction, *record.said):
+            link.frame_received(frame, listening, origin)
+        if not listening.greeted:
+            link.channel_lost(session.standing, None)
+            return None
+        session.polls = listening.polls
+        self.add(session, record.introduction, origin)
+        return session
+
     def end_all(self) -> None:
-        """End every session."""
+        """End every session; those that other nodes can go on with are theirs."""
         for session in self:
-            self.end(session)
+            self.end(session, moves=self._ended is not None)
 
     def sweep(self, now: float) -> None:
         """End the sessions that are idle for too long or too old; one in which a call runs is neither."""
@@ -191,8 +291,6 @@ class Sessions:
                 break
             session.used = self._shared.now
             in_use = in_use or session
-        if not idlest:
-            self._idlest.pop(owner, None)
         self.end(in_use)
 
     def _find_idlest(self, owner: str | None, newest: EndpointSession) -> list[tuple[float, str]]:

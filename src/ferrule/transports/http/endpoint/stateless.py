@@ -102,6 +102,7 @@ class StatelessEndpoint:
         """
         identity: Id | UnsetType = UNSET
         method = ""
+        params: object = None
         refusal: Refusal = mismatch
         try:
             message = decode(request.body)
@@ -112,11 +113,12 @@ class StatelessEndpoint:
             if isinstance(message, Request):
                 identity = message.id
                 method = message.method
+                params = message.params
             elif mirror.VERSION_FIELD in request.headers and mirror.METHOD_FIELD not in request.headers:
                 responder.reply(202, EMPTY_HEAD + head)
                 return
         if self._acceptor.observer is not None:
-            origin = origin_of(request, request.identity, request.header(mirror.VERSION_FIELD), brief=True)
-            self._acceptor.observer.refused(identity, method, refusal, origin)
+            origin = origin_of(request, request.identity, request.header(mirror.VERSION_FIELD))
+            self._acceptor.observer.refused(identity, method, refusal, origin, params)
         failure = Failure(identity, ErrorObject(refusal.own_code, refusal.message, refusal.data))
         responder.reply(400, JSON_HEAD + head, encode(failure))

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from ferrule.budgets.allocator import allocator
 from ferrule.telemetry.observer import ObservedExchange, Observers
 from ferrule.transports.http.engine.head_parser import Head
-from ferrule.transports.http.message import Handle, HttpRequest, Responder
+from ferrule.transports.http.message import Handle, HttpRequest, Responder, Transfer
 from ferrule.transports.sockets.bind import hung_up, watch_over
 
 SIZE = 128
@@ -97,6 +98,9 @@ class Connection(Protocol):
     def finished(self) -> None:
         """Called when the answer is written."""
 
+    def give_away(self, head: Head, body: bytes) -> Transfer | None:
+        """Let another process have it; None where that cannot be."""
+
     def abort(self) -> None:
         """Cut the connection."""
 
@@ -149,6 +153,8 @@ class Answer(Struct, eq=False):
             start = connection.ledger.starts[status]
             connection.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, size, body))
         else:
+            if size >= LARGE:
+                allocator.large_message()
             if status in WITHOUT_LENGTH:
                 length = b""
             else:
@@ -240,6 +246,17 @@ class Answer(Struct, eq=False):
     def hand_over(self, connection: Connection) -> None:
         """Called when the connection is left to another protocol, with status 101."""
         self.connection = None
+
+    def transfer(self, body: bytes) -> Transfer | None:
+        """Let another process have the connection, the request with its body first; None where that cannot be."""
+        connection = self.connection
+        if connection is None or self.begun:
+            return None
+        given = connection.give_away(self.head, body)
+        if given is not None:
+            self.connection = None
+            self.lost = None
+        return given
 
     async def wait_writable(self) -> None:
         """Return at once unless the peer reads slower than we write."""

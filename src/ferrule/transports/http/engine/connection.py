@@ -16,61 +16,38 @@ import time
 from contextlib import suppress
 from typing import cast
 
+from ferrule.identity.verifier import Certificate
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, NewConnection, Successor
 from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
-from ferrule.transports.http.engine.head_parser import Head, Http2Preface, Unacceptable
+from ferrule.transports.http.engine.connection_state import (
+    ANSWERED,
+    BODY,
+    BODY_BEGUN,
+    BUSY,
+    CLOSED,
+    CLOSING,
+    GIVEN_AWAY,
+    HANDED_OVER,
+    HEAD,
+    HEAD_BEGUN,
+    HTTP2_CHOSEN,
+    IDLE,
+    LAST_SAID,
+    LINGER,
+    LOST,
+    NEW,
+    REQUEST_READ,
+)
+from ferrule.transports.http.engine.head_parser import Head, Http2Preface, Unacceptable, written_again
 from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
+from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
 from ferrule.transports.http.heads import EMPTY_HEAD
-from ferrule.transports.http.message import HttpRequest
-from ferrule.transports.sockets.tls import chosen_protocol
+from ferrule.transports.http.message import HttpRequest, Transfer
+from ferrule.transports.sockets.tls import chosen_protocol, peer_certificate
 
 logger = logging.getLogger("ferrule.http")
-
-NEW, IDLE, HEAD, BODY, BUSY, LINGER, CLOSED = range(7)
-"""The states: nothing was read yet, between requests, in a head, in a body, being answered, dropping what still comes,
-gone. A request may begin or go on in those below BUSY; LINGER and CLOSED are ends."""
-STATES = ("NEW", "IDLE", "HEAD", "BODY", "BUSY", "LINGER", "CLOSED")
-
-
-class Event(dict[int, int]):
-    """What happens to a connection: the next state, by each state in which it may happen.
-
-    `self.state = ANSWERED[self.state]` is a transition; one that is not in the table raises.
-    """
-
-    def __init__(self, name: str, transitions: dict[int, int]) -> None:
-        super().__init__(transitions)
-        self.name = name
-
-    def __missing__(self, state: int) -> int:
-        raise RuntimeError(f"{self.name} cannot happen to a connection that is {STATES[state]}: see its table")
-
-
-HEAD_BEGUN = Event("HEAD_BEGUN", {NEW: HEAD, IDLE: HEAD})
-"""The first bytes of a request came, without the end of its head."""
-BODY_BEGUN = Event("BODY_BEGUN", {NEW: BODY, IDLE: BODY, HEAD: BODY})
-"""A head came whole, without the end of its body."""
-REQUEST_READ = Event("REQUEST_READ", {NEW: BUSY, IDLE: BUSY, HEAD: BUSY, BODY: BUSY})
-"""A request came whole, and is handed on. From here to ANSWERED the connection has an answer."""
-ANSWERED = Event("ANSWERED", {BUSY: IDLE})
-"""The answer is written."""
-LAST_SAID = Event("LAST_SAID", {NEW: LINGER, IDLE: LINGER, HEAD: LINGER, BODY: LINGER})
-"""A refusal, or the last answer, is written, and the peer may be sending still."""
-HANDED_OVER = Event("HANDED_OVER", {BUSY: CLOSED})
-"""Another protocol has the transport from now on, instead of an answer."""
-HTTP2_CHOSEN = Event("HTTP2_CHOSEN", {NEW: CLOSED, HEAD: CLOSED})
-"""HTTP/2 has it from now on, before anything was said."""
-CLOSING = Event("CLOSING", {NEW: CLOSED, IDLE: CLOSED, HEAD: CLOSED, BODY: CLOSED, LINGER: CLOSED})
-"""We close the transport. Never while an answer is owed."""
-LOST = Event(
-    "LOST", {NEW: CLOSED, IDLE: CLOSED, HEAD: CLOSED, BODY: CLOSED, BUSY: CLOSED, LINGER: CLOSED, CLOSED: CLOSED}
-)
-"""The transport is gone, by the peer's doing or ours."""
-
-EVENTS = (HEAD_BEGUN, BODY_BEGUN, REQUEST_READ, ANSWERED, LAST_SAID, HANDED_OVER, HTTP2_CHOSEN, CLOSING, LOST)
 
 HTTP2 = "h2"
 """Its name in the TLS handshake."""
@@ -86,6 +63,8 @@ BURST = 32
 """How many waiting requests are answered before other connections have their turn."""
 PIECE = 256 * 1024
 """A longer text is written in pieces of this size: a transport holds the whole of one until its last byte is taken."""
+MOST_TRANSFERS = 3
+"""How often a connection goes to another process: then somebody in between mixes sessions on it."""
 LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
 
@@ -104,27 +83,39 @@ class Connection(Incoming, asyncio.Protocol):
         "_reading_paused",
         "_stuck_at",
         "_taken",
+        "_transfers",
         "_transport",
         "_turn",
         "_waiters",
         "address",
         "answer",
+        "certificate",
         "last",
+        "received",
         "state",
         "written",
     )
 
     _transport: asyncio.Transport
 
-    def __init__(self, ledger: Accounting, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, ledger: EngineState, loop: asyncio.AbstractEventLoop, received: bytes = b"", transfers: int = 0
+    ) -> None:
         super().__init__(ledger)
+        self._buffer = received
+        self._transfers = transfers
+        """How often it came from another process; what that one had read of it is the beginning."""
         self._loop = loop
         self.address = ""
+        self.certificate: Certificate | None = None
+        """The peer's, where the engine asks for one."""
         self.state = NEW
         self.answer: Answer | None = None
         """The answer in hand, while the state is BUSY."""
         self.last = False
         """Whether the connection ends after the answer in hand."""
+        self.received = 0
+        """Bytes the peer has sent, in all."""
         self.written = 0
         """Bytes given to the transport, in all."""
         self._turn = AT_REST
@@ -154,6 +145,8 @@ class Connection(Incoming, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        if self.ledger.settings.client_ca is not None:
+            self.certificate = peer_certificate(transport)
         self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
         self.ledger.arriving.discard(self)
         self.ledger.admit(self)
@@ -164,14 +157,18 @@ class Connection(Incoming, asyncio.Protocol):
         if http2 is not None and chosen_protocol(transport) == HTTP2:
             self._speak_http2(http2)
         elif self.ledger.draining:
-            self._close()
+            self.drain()
+        elif self._buffer:
+            self._advance()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
         state = self.state
+        size = len(data)
+        self.received += size
         if state == IDLE:
             head = self._kept
-            if len(data) != self._kept_size or not data.startswith(head.raw):
+            if size != self._kept_size or not data.startswith(head.raw):
                 head = self._parse_again(data)
             if head is not NO_HEAD:
                 self._start(head, data[len(head.raw) :])
@@ -256,6 +253,11 @@ class Connection(Incoming, asyncio.Protocol):
         found: sockets.socket = self._transport.get_extra_info("socket")
         return found
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes it has read and written."""
+        return self.received, self.written
+
     def write(self, data: bytes) -> None:
         """Send bytes."""
         size = len(data)
@@ -279,7 +281,10 @@ class Connection(Incoming, asyncio.Protocol):
             else:
                 self._close()
             return
-        self._deadline = self.ledger.idle_until
+        ledger = self.ledger
+        if ledger.heir is not None and self._bequeath(ledger.heir):
+            return
+        self._deadline = ledger.idle_until
         if self._buffer and self._turn != READING:
             self._advance()
 
@@ -374,6 +379,10 @@ class Connection(Incoming, asyncio.Protocol):
         request = HttpRequest(
             head.method, head.path, head.query, head.headers, body, self.address, ledger.secure, "", head.known
         )
+        if self.certificate is not None:
+            request.certificate = self.certificate
+        if head.old:
+            request.http = "1.0"
         try:
             handle(request, answer)
         except Exception:
@@ -489,12 +498,38 @@ class Connection(Incoming, asyncio.Protocol):
             self.ledger.observed.opened(successor, self.address, "websocket")
         self._leave_to(successor)
 
+    def give_away(self, head: Head, body: bytes) -> Transfer | None:
+        """Let another process have the connection, and answer the request in hand; None where that cannot be."""
+        if self._transfers >= MOST_TRANSFERS:
+            return None
+        return self._given_away(written_again(head, body))
+
+    def _given_away(self, request: bytes = b"") -> Transfer | None:
+        """Return the connection, beginning with a request.
+
+        None where the peer has not taken all answers, or where only we can read what it has encrypted.
+        """
+        if self.ledger.secure or self.backlog or self._eof:
+            return None
+        given_away = GIVEN_AWAY[self.state]
+        self._transport.pause_reading()
+        duplicate = self.socket.dup()
+        received = request + self._buffer[self._at :]
+        self.answer = None
+        self.state = given_away
+        self._discard()
+        self._settle()
+        # Only our descriptor is closed: the connection lives on in the other.
+        self._transport.abort()
+        return Transfer(duplicate, received, self._transfers + 1)
+
     def _speak_http2(self, new: NewConnection) -> None:
         """Leave the connection to HTTP/2: the peer chose it in the TLS handshake, or begins with its preface."""
         successor = new(self.ledger, self._loop)
         self.state = HTTP2_CHOSEN[self.state]
         # The preface was read as a request line, and is read again.
         self._at = 0
+        self.received = 0
         self.ledger.admit(successor)
         if self.ledger.observed is not None:
             self.ledger.observed.replaced(self, successor)
@@ -515,8 +550,21 @@ class Connection(Incoming, asyncio.Protocol):
             successor.eof_received()
             self._transport.close()
 
+    def _bequeath(self, heir: Heir) -> bool:
+        """Leave the connection to our successor; return whether that was possible."""
+        if self.state >= BODY:
+            return False
+        transfer = self._given_away()
+        if transfer is None:
+            return False
+        heir(transfer)
+        return True
+
     def drain(self) -> None:
-        """End the connection, after the answer to the request that has begun to come."""
+        """End the connection, or leave it to our successor, after the answer to the request that has begun to come."""
+        heir = self.ledger.heir
+        if heir is not None and not self.last and (self.state in (BODY, BUSY) or self._bequeath(heir)):
+            return
         if self.state <= IDLE:
             self._close()
         self.last = True

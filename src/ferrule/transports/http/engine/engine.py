@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting, NewConnection, Successor
 from ferrule.transports.http.engine.connection import HTTP2, Connection
-from ferrule.transports.http.message import Handle
+from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
+from ferrule.transports.http.message import Handle, Transfer
 from ferrule.transports.http.settings import EngineSettings, Http2Settings
 from ferrule.transports.sockets.accept import Accepting, LingeringCloses
 from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
-from ferrule.transports.sockets.bind import listen
-from ferrule.transports.sockets.tls import server_context
+from ferrule.transports.sockets.bind import duplicates, listen
+from ferrule.transports.sockets.tls import ask_for_certificates, server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Engine:
         self._failed = failed
         """Called when a listening socket is dead."""
         self._context = server_context(self._settings, "http")
-        self._ledger = Accounting(handle, self._settings, max_body_size, observer)
+        if self._context is not None and self._settings.client_ca is not None:
+            ask_for_certificates(self._context, self._settings.client_ca)
+        self._ledger = EngineState(handle, self._settings, max_body_size, observer)
         self._admission = Admission("HTTP", self._settings.max_connections)
         self._ledger.http2 = _speaker(self._settings)
         if self._context:
@@ -63,12 +65,12 @@ class Engine:
         self.address = ("", 0)
         """Where it listens: host and port, once started."""
 
-    async def start(self) -> None:
-        """Listen, and serve whoever comes; raises CarrierError."""
+    async def start(self, inherited: Sequence[socket.socket] = ()) -> None:
+        """Listen, on sockets that were inherited or on our own, and serve whoever comes; raises CarrierError."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
         self._farewells = LingeringCloses(self._loop)
-        sockets = await listen(self._settings)
+        sockets = duplicates(inherited) or await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
         self._admission.name = f"HTTP at port {self.address[1]}"
         warn_of_few_descriptors(self._settings.max_connections)
@@ -77,6 +79,11 @@ class Engine:
             accepting = Accepting(each, self._take, self._short, self._failed)
             accepting.start()
             self._accepting.append(accepting)
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes were read and written on all its connections, those that are over included."""
+        return self._ledger.traffic
 
     def end_after_answers(self) -> None:
         """Go on serving, and end each connection with its next answer: its peer comes back on another."""
@@ -117,7 +124,22 @@ class Engine:
             self._accepting.pop().stop()
             self._farewells.end()
 
-    def _take(self, accepted: socket.socket) -> None:
+    def leave_to(self, heir: Heir) -> None:
+        """Accept nobody new, and leave the connections to another process: each when what it asked is answered."""
+        self._ledger.heir = heir
+        self.stop()
+
+    def adopt(self, transfer: Transfer) -> None:
+        """Serve a connection that another process has accepted."""
+        heir = self._ledger.heir
+        if heir is not None:
+            heir(transfer)
+        elif self._ledger.draining:
+            transfer.connected.close()
+        else:
+            self._take(transfer.connected, transfer.received, transfer.transfers)
+
+    def _take(self, accepted: socket.socket, received: bytes = b"", transfers: int = 0) -> None:
         ledger = self._ledger
         inside = len(ledger.connections) + len(ledger.arriving)
         if inside >= self._settings.max_connections:
@@ -126,7 +148,7 @@ class Engine:
             self._farewells.turn_away(accepted, self._no_room())
             return
         self._admission.note(inside + 1)
-        connection = Connection(ledger, self._loop)
+        connection = Connection(ledger, self._loop, received, transfers)
         ledger.arriving.add(connection)
         self._unattached.add(accepted)
         self._scope.spawn(self._attach(connection, accepted))
@@ -185,7 +207,7 @@ def _speaker(settings: EngineSettings) -> NewConnection | None:
             return None
         raise SetupError("http2 needs the library h2: pip install 'ferrule[http2]', or leave the option out") from None
 
-    def new_connection(ledger: Accounting, loop: asyncio.AbstractEventLoop) -> Successor:
+    def new_connection(ledger: EngineState, loop: asyncio.AbstractEventLoop) -> Successor:
         from ferrule.transports.http.engine.http2.connection import Http2Connection
 
         return Http2Connection(ledger, http2, loop)

@@ -76,6 +76,14 @@ class Head(Struct, frozen=True, eq=False):
     known: Known = field(default_factory=Known)
 
 
+def written_again(head: Head, body: bytes) -> bytes:
+    """Return a request as it can be read once more."""
+    if head.length == CHUNKED:
+        # The pieces it came in are not known any more: RFC 9112 §7.1, one chunk and the last.
+        return b"%b%x\r\n%b\r\n0\r\n\r\n" % (head.raw, len(body), body) if body else head.raw + b"0\r\n\r\n"
+    return head.raw + body
+
+
 class _Lines:
     """Collects what llhttp finds."""
 

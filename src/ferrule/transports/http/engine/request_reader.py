@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.body import Body, ChunkedBody, SizedBody
 from ferrule.transports.http.engine.head_parser import (
     CHUNKED,
@@ -18,6 +17,7 @@ from ferrule.transports.http.engine.head_parser import (
     parse_again,
     parse_head,
 )
+from ferrule.transports.http.engine.state import EngineState
 
 MAX_BLANK_LINES = 4
 MAX_KEPT_HEAD = 2048
@@ -44,7 +44,7 @@ class Incoming:
 
     __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "ledger")
 
-    def __init__(self, ledger: Accounting) -> None:
+    def __init__(self, ledger: EngineState) -> None:
         self.ledger = ledger
         self._buffer = b""
         self._at = 0

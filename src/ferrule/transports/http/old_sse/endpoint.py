@@ -4,6 +4,7 @@ MCP 2024-11-05 basic/transports, HTTP with SSE.
 
 Rule 1: everything the server says goes out on the session's one stream; a POST is only acknowledged.
 Rule 2: the id of an event holds the id of its session, so a reader that comes back needs nothing else.
+Rule 3: a session of another worker is that worker's to answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import partial
 from urllib.parse import parse_qsl
 
 from ferrule.supervision.scope import Scope
-from ferrule.transports.contract import Acceptor
+from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import binding_of, expiry_of, origin_of
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.sessions import Sessions
@@ -43,7 +44,7 @@ LAST_WORDS = 1.0
 class SseEndpoint:
     """Serves clients that read everything from one stream and post to the address it names."""
 
-    def __init__(self, acceptor: Acceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
+    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
         self._acceptor = acceptor
         self._sessions = sessions
         self._guard = guard
@@ -93,16 +94,16 @@ class SseEndpoint:
         return None
 
     def find(self, identity: str, request: HttpRequest, responder: Responder, head: bytes) -> SseSession | None:
-        """Return the session of a request, or refuse the request."""
-        session = None
-        if identity:
-            session = self._sessions.find(key(identity).encode("latin-1", "replace"), binding_of(request))
+        """Return the session of a request; or let the worker answer that has it, or refuse the request."""
+        if not identity:
+            refuse(responder, 400, "Bad request: session_id is missing in the query", head)
+            return None
+        session = self._sessions.find(key(identity).encode("latin-1", "replace"), binding_of(request))
         if isinstance(session, SseSession):
             return session
-        if identity:
+        neighbours = self._acceptor.neighbours
+        if neighbours is None or not neighbours.pass_on(identity, request, responder):
             refuse(responder, 404, NO_SESSION, head)
-        else:
-            refuse(responder, 400, "Bad request: session_id is missing in the query", head)
         return None
 
     def open(
@@ -115,7 +116,12 @@ class SseEndpoint:
         origin = origin_of(request, request.identity, brief=True)
         link = self._acceptor.link(origin)
         session = SseSession(
-            str(uuid.uuid4()), link, self.shared, self._sessions.end, created=created, binding=origin.binding
+            self._sessions.mark + str(uuid.uuid4()),
+            link,
+            self.shared,
+            self._sessions.end,
+            created=created,
+            binding=origin.binding,
         )
         if not created:
             session.stream.lost = partial(self._miss, session)

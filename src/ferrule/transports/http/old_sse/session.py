@@ -201,7 +201,7 @@ class SseSession(EndpointSession):
         """The one stream."""
         return [self.stream]
 
-    def end(self, *, deleted: bool = False) -> None:
+    def end(self, *, deleted: bool = False, moves: bool = False) -> None:
         """End the stream and forget what was said."""
         self.stream.end_with_reason(self.why)
 

@@ -29,7 +29,9 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 class CustomRoute:
     """One path beside MCP, the methods it takes, and who answers."""
 
-    def __init__(self, path: str, methods: Sequence[str], answer: Endpoint, *, auth: bool = True) -> None:
+    def __init__(
+        self, path: str, methods: Sequence[str], answer: Endpoint, *, auth: bool = True, any_origin: bool = False
+    ) -> None:
         if not path.startswith("/"):
             raise SetupError(f"custom_route: the path {path!r} must begin with a slash")
         self.methods = frozenset(map(str.upper, methods))
@@ -42,6 +44,8 @@ class CustomRoute:
         self.answer = answer
         self.auth = auth
         """Whether the server's verifier decides who may call it."""
+        self.any_origin = any_origin
+        """Whether pages of any origin may call it: the answer says by itself what they may read (CORS)."""
         self._pattern = PathPattern(path)
 
     def match(self, path: str) -> dict[str, str] | None:
@@ -67,8 +71,12 @@ def _strays(given: str, value: str) -> bool:
 class RoutesEndpoint:
     """Finds the route of a request, runs its handler, and writes what it gives."""
 
-    def __init__(self, routes: Sequence[CustomRoute], guard: Guard, callers: Callers) -> None:
+    def __init__(
+        self, routes: Sequence[CustomRoute], guard: Guard, callers: Callers, *, also: Sequence[CustomRoute] = ()
+    ) -> None:
         self._routes = routes
+        """Those of the server; more may come while it serves."""
+        self._also = also
         self._guard = guard
         self._callers = callers
         self._scope = Scope(asyncio.get_running_loop())
@@ -76,20 +84,23 @@ class RoutesEndpoint:
     def handle(self, request: HttpRequest, responder: Responder) -> bool:
         """Answer a request, now or later. Return False when no route has its path."""
         found: list[tuple[CustomRoute, dict[str, str]]] = []
-        for route in self._routes:
+        for route in (*self._routes, *self._also):
             values = route.match(request.path)
             if values is not None:
                 found.append((route, values))
         if not found:
             return False
-        verdict = self._guard.judge(request)
+        if all(route.any_origin for route, _ in found):
+            verdict = self._guard.judge_host(request)
+        else:
+            verdict = self._guard.judge(request)
         if verdict.status:
             responder.reply(verdict.status, TEXT_HEAD, f"{verdict.why}\n".encode())
             return True
         for route, values in found:
             if request.method in route.methods:
                 run = partial(self._run, route, values, verdict.head)
-                if route.auth and not self._callers.open_to_all:
+                if route.auth:
                     self._callers.admit(request, responder, run)
                 else:
                     run(request, responder)

@@ -43,6 +43,17 @@ class WebRequest:
         return self._request.path
 
     @property
+    def query(self) -> str:
+        """The query as it came."""
+        return self._request.query
+
+    @property
+    def url(self) -> str:
+        """The URL as far as we know it, without the query; behind a proxy, the host may be one it made up."""
+        scheme = "https" if self._request.secure else "http"
+        return f"{scheme}://{self._request.header(b'host')}{self._request.root}{self._request.path}"
+
+    @property
     def query_params(self) -> dict[str, str]:
         """The query by name; of a name that came several times, the last. Raises ValueError for too many names."""
         return _fields(self._request.query)

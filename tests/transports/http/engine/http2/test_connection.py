@@ -416,7 +416,7 @@ def test_a_long_connection_keeps_little_of_what_is_over(run: Run) -> None:
                     assert (await peer.answer(number)).status == 204
             protocol = opened.connections[0]._h2
             assert protocol.encoder.header_table_size == TABLE_SIZE
-            assert len(protocol._closed_streams) <= 1000
+            assert len(protocol._closed_streams) == 1000
             assert len(protocol.streams) <= 100
 
     run(main())
@@ -548,17 +548,6 @@ def test_an_idle_connection_ends_with_goaway(run: Run) -> None:
     run(main())
 
 
-def test_a_connection_with_a_stream_is_not_idle(run: Run) -> None:
-    async def main() -> None:
-        async with house(idle_timeout=0.1, body_timeout=5.0) as opened, speaking(opened) as peer:
-            number = peer.get("/wait")
-            await asyncio.sleep(0.5)
-            opened.owed[0].reply(200, b"")
-            assert (await peer.answer(number)).status == 200
-
-    run(main())
-
-
 @pytest.mark.parametrize("said", [b"", PREFACE[:20], PREFACE, new_client().data_to_send() + b"\0\0\x08\x06"])
 def test_who_does_not_go_on_is_let_go(run: Run, said: bytes) -> None:
     async def main() -> None:
@@ -584,19 +573,6 @@ def test_a_head_that_never_ends_ends_the_connection(run: Run) -> None:
     run(main())
 
 
-def test_who_goes_on_is_not_let_go_though_every_read_ends_in_a_frame(run: Run) -> None:
-    async def main() -> None:
-        async with house(head_timeout=1.0) as opened, speaking(opened) as peer:
-            await peer.answer(peer.get("/"))
-            said = PingFrame(0).serialize() * 30
-            for at in range(0, len(said), 30):
-                peer.say(said[at : at + 30])
-                await asyncio.sleep(0.08)
-            assert (await peer.answer(peer.get("/"))).status == 200
-
-    run(main())
-
-
 def test_a_body_that_stands_still_is_refused_and_the_connection_stays(run: Run) -> None:
     async def main() -> None:
         async with house(body_timeout=0.3) as opened, speaking(opened) as peer:
@@ -604,22 +580,6 @@ def test_a_body_that_stands_still_is_refused_and_the_connection_stays(run: Run) 
             assert (await peer.answer(number)).status == 408
             assert (await peer.answer(peer.get("/"))).status == 200
             assert len(opened.requests) == 1
-
-    run(main())
-
-
-def test_a_body_whose_frame_comes_slowly_has_the_time_it_needs(run: Run) -> None:
-    async def main() -> None:
-        async with house(body_timeout=0.5, head_timeout=0.5) as opened, speaking(opened) as peer:
-            number = peer.ask(POST, b"", ends=False)
-            frame = DataFrame(number, b"x" * 500)
-            frame.flags.add("END_STREAM")
-            said = frame.serialize()
-            for at in range(0, len(said), 60):
-                peer.say(said[at : at + 60])
-                await asyncio.sleep(0.1)
-            assert (await peer.answer(number)).status == 200
-            assert opened.requests[0].body == b"x" * 500
 
     run(main())
 
@@ -691,7 +651,21 @@ NOT_HTTP2 = {
         ErrorCodes.PROTOCOL_ERROR,
     ),
     "even stream": (new_client().data_to_send() + b"\0\0\1\1\5\0\0\0\2\x82", ErrorCodes.PROTOCOL_ERROR),
-    "short goaway": (new_client().data_to_send() + b"\0\0\1\7\0\0\0\0\0x", ErrorCodes.PROTOCOL_ERROR),
+    "short goaway": (new_client().data_to_send() + b"\0\0\7\7\0\0\0\0\0" + bytes(7), ErrorCodes.PROTOCOL_ERROR),
+    "goaway on a stream": (new_client().data_to_send() + b"\0\0\x08\7\0\0\0\0\1" + bytes(8), ErrorCodes.PROTOCOL_ERROR),
+    "goaway in a head": (
+        new_client().data_to_send() + HeadersFrame(1, b"\x82").serialize() + GoAwayFrame(0).serialize(),
+        ErrorCodes.PROTOCOL_ERROR,
+    ),
+    "window of no stream": (
+        new_client().data_to_send() + WindowUpdateFrame(1, window_increment=1).serialize(),
+        ErrorCodes.PROTOCOL_ERROR,
+    ),
+    # A whole request, but for the size of the table that changes three times before it.
+    "too many sizes": (
+        new_client().data_to_send() + b"\0\0\x09\1\5\0\0\0\1\x20\x20\x20\x82\x86\x84\x41\x01a",
+        ErrorCodes.PROTOCOL_ERROR,
+    ),
     "data on no stream": (
         new_client().data_to_send() + DataFrame(5, b"x").serialize(),
         ErrorCodes.PROTOCOL_ERROR,
@@ -709,7 +683,8 @@ def test_what_breaks_the_protocol_ends_the_connection_with_goaway(run: Run, shap
                 peer.say(said)
                 await peer.until_closed()
                 assert peer.goaway is not None
-                assert peer.goaway.error_code == code
+                assert (peer.goaway.error_code, peer.goaway.last_stream_id) == (code, 0)
+                assert peer.goaway.additional_data
             assert opened.requests == []
 
     run(main())
@@ -862,6 +837,7 @@ def test_each_answer_is_reported_and_each_connection_once(run: Run) -> None:
             await peer.answer(peer.get("/b", ("connection", "close")))
             peer.get("/wait")
             await opened.until(lambda: opened.owed)
+            assert connections == ["opened http"]
 
     run(main())
     assert [(each.method, each.path, each.status, each.received) for each in seen] == [
@@ -869,8 +845,8 @@ def test_each_answer_is_reported_and_each_connection_once(run: Run) -> None:
         ("", "", 400, 0),
         ("GET", "/wait", 0, 0),
     ]
-    assert seen[0].sent > 50
-    assert seen[0].ended >= seen[0].began
+    assert (seen[0].sent > 50, seen[2].sent) == (True, 0)
+    assert 0 <= seen[0].ended - seen[0].began < PATIENCE
     assert connections == ["opened http", "closed http"]
 
 
@@ -898,6 +874,8 @@ def test_the_settings_are_said_first(run: Run) -> None:
             assert settings.max_concurrent_streams == 7
             assert settings.initial_window_size == 100_000
             assert settings.max_header_list_size == 16_384
+            assert settings.enable_push == 0
+            assert peer.client.outbound_flow_control_window == 1024 * 1024
             assert not settings.enable_connect_protocol
             peer.writer.close()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hpack import HPACKDecodingError, NeverIndexedHeaderTuple
 
-from ferrule.transports.http.engine.accounting import Starts
-from ferrule.transports.http.engine.head_parser import CHUNKED, Head, Unacceptable
+from ferrule.transports.http.engine.head_parser import CHUNKED, LONGEST_REQUEST_LINE, Head, Unacceptable
 from ferrule.transports.http.engine.http2.fields import FieldDecoder, answer_fields, check_trailers, read_head, size_of
+from ferrule.transports.http.engine.state import Starts
 
 Pair = tuple[bytes, bytes]
 HONEST: list[Pair] = [
@@ -115,7 +115,7 @@ def test_what_could_be_read_in_two_ways_is_refused(shape: str) -> None:
 def test_refusals_with_a_status_of_their_own() -> None:
     for fields, status in (
         (without(b":method", (b":method", b"BREW")), 501),
-        (without(b":path", (b":path", b"/" + b"a" * 8192)), 414),
+        (without(b":path", (b":path", b"/" + b"a" * LONGEST_REQUEST_LINE)), 414),
         ([*HONEST, (b"expect", b"the-unexpected")], 417),
         ([*HONEST, *[(b"a", b"b")] * 101], 431),
         ([*HONEST, (b"a", b"b" * 17000)], 431),
@@ -125,7 +125,25 @@ def test_refusals_with_a_status_of_their_own() -> None:
         assert caught.value.status == status
 
 
+def test_what_is_missing_is_named() -> None:
+    for fields, reason in (
+        (MALFORMED["no path"], ":path is missing"),
+        (MALFORMED["empty path"], ":path is missing"),
+        (MALFORMED["connect"], "this is not a proxy"),
+        (without(b":path", (b":path", b"/a b")), "target"),
+    ):
+        with pytest.raises(Unacceptable, match=reason):
+            read(*fields)
+
+
+def test_fields_and_targets_may_be_as_many_and_as_long_as_the_limit() -> None:
+    assert with_fields(*[(b"a", b"b")] * 100).method == "POST"
+    path = b"/" + b"a" * (LONGEST_REQUEST_LINE - 1)
+    assert read(*without(b":path", (b":path", path))).path == path.decode()
+
+
 def test_a_peer_may_wait_for_100() -> None:
+    assert not with_fields().expects_continue
     assert with_fields((b"expect", b"100-continue")).expects_continue
 
 

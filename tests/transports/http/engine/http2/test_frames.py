@@ -13,6 +13,7 @@ from ferrule.transports.http.engine.http2.frames import (
     HEADERS,
     LONGEST_FRAME,
     MOST_SETTINGS,
+    PADDED,
     PING,
     PREFACE,
     SETTINGS,
@@ -80,6 +81,8 @@ def test_padding_is_no_content() -> None:
     assert frame is not None
     assert frame.size == 5
     assert len(frame.raw) == 9 + 1 + 5 + 200
+    # More padding than there is in the frame is refused by h2; until then it carries nothing.
+    assert Frame(DATA, PADDED, 1, bytes(9) + b"\xc8x").size == 0
 
 
 def test_settings_nobody_knows_are_left_out() -> None:
@@ -114,8 +117,22 @@ def test_the_stream_of_data_that_has_begun_to_come_is_known() -> None:
     reader.feed(PREFACE + data_frame(100, stream=7)[:8])
     assert reader.next() is None
     assert reader.begun_data() == 0
-    reader.feed(b"\x07" + bytes(10))
+    reader.feed(b"\x07")
     assert reader.begun_data() == 7
-    reader.feed(bytes(90))
+    reader.feed(bytes(100))
     assert reader.next() is not None
     assert reader.begun_data() == 0
+    last = DataFrame(5, bytes(100), flags=("END_STREAM",))
+    reader.feed(last.serialize()[:20])
+    assert reader.begun_data() == 5
+    reader.feed(last.serialize()[20:])
+    assert reader.next() is not None
+    reader.feed(HeadersFrame(5, bytes(100)).serialize()[:20])
+    assert reader.next() is None
+    assert reader.begun_data() == 0
+
+
+def test_a_frame_may_have_no_payload() -> None:
+    reader = FrameReader()
+    reader.feed(PREFACE + SettingsFrame(0).serialize())
+    assert [frame.kind for frame in read_all(reader)] == [SETTINGS]

@@ -30,7 +30,7 @@ from h2.events import (
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from ferrule.transports.http.engine.accounting import Accounting
+from ferrule.identity.verifier import Certificate
 from ferrule.transports.http.engine.connection import BURST, LINGER_BYTES, LINGER_TIME, NEVER
 from ferrule.transports.http.engine.head_parser import CHUNKED, Unacceptable
 from ferrule.transports.http.engine.http2.fields import FieldDecoder, Fields, check_trailers, read_head, size_of
@@ -50,9 +50,11 @@ from ferrule.transports.http.engine.http2.limits import FloodLimits
 from ferrule.transports.http.engine.http2.sender import Sender
 from ferrule.transports.http.engine.http2.stream import COMING, Stream
 from ferrule.transports.http.engine.request_reader import NO_HEAD
+from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.heads import EMPTY_HEAD
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import Http2Settings
+from ferrule.transports.sockets.tls import peer_certificate
 
 logger = logging.getLogger("ferrule.http")
 
@@ -77,9 +79,13 @@ class Http2Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, ledger: Accounting, settings: Http2Settings, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, ledger: EngineState, settings: Http2Settings, loop: asyncio.AbstractEventLoop) -> None:
         self.ledger = ledger
         self.address = ""
+        self._certificate: Certificate | None = None
+        """The peer's, where the engine asks for one."""
+        self.received = 0
+        """Bytes the peer has sent, in all."""
         self.state = NEW
         self.last = ledger.leaving
         """Whether the connection ends after the next answer."""
@@ -114,12 +120,15 @@ class Http2Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
+        if self.ledger.settings.client_ca is not None:
+            self._certificate = peer_certificate(transport)
         self.out.start(self._transport)
         if self.ledger.draining:
             self.drain()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
+        self.received += len(data)
         if self.state < LINGER:
             self._frames.feed(data)
             if not self._scheduled:
@@ -139,6 +148,11 @@ class Http2Connection(asyncio.Protocol):
         self._lose_all()
         self.out.drained()
         self.ledger.forget(self)
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes it has read and written."""
+        return self.received, self.out.written
 
     def pause_writing(self) -> None:
         """Called when the peer reads slower than we write."""
@@ -337,6 +351,8 @@ class Http2Connection(asyncio.Protocol):
         body = bytes(stream.body)
         stream.body.clear()
         request = HttpRequest(head.method, head.path, head.query, head.headers, body, self.address, self.ledger.secure)
+        request.certificate = self._certificate
+        request.http = "2"
         try:
             self.ledger.handle(request, stream)
         except Exception:
@@ -440,7 +456,6 @@ class Http2Connection(asyncio.Protocol):
         if self.state >= LINGER:
             return
         logger.info("an HTTP/2 connection from %s ends: %s", self.address, reason)
-        self._h2.clear_outbound_data_buffer()
         self.out.go_away(self._accepted, code, reason)
         self.out.stop()
         self.state = LINGER

@@ -14,11 +14,11 @@ from h2.errors import ErrorCodes
 from hyperframe.frame import GoAwayFrame
 
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.http2.fields import answer_fields
 from ferrule.transports.http.engine.http2.frames import LONGEST_FRAME
 from ferrule.transports.http.engine.http2.limits import FloodLimits
 from ferrule.transports.http.engine.http2.stream import NEVER, Stream
+from ferrule.transports.http.engine.state import EngineState
 
 LONGEST_REASON = 200
 
@@ -29,7 +29,7 @@ class Sender:
     _transport: asyncio.Transport
 
     def __init__(
-        self, h2: H2Connection, limits: FloodLimits, ledger: Accounting, finished: Callable[[Stream], None]
+        self, h2: H2Connection, limits: FloodLimits, ledger: EngineState, finished: Callable[[Stream], None]
     ) -> None:
         self.paused = False
         """Whether the peer reads slower than we write."""
@@ -40,7 +40,7 @@ class Sender:
         """Called with a stream whose answer is written."""
         self._sending: dict[int, Stream] = {}
         """The streams that hold something for their reader."""
-        self._written = 0
+        self.written = 0
         """Bytes given to the transport, in all."""
         self._stopped = False
         self._moved = ledger.clock
@@ -97,14 +97,16 @@ class Sender:
 
     def send_all(self) -> None:
         """Send what waits, a frame of each stream in turn."""
-        streams = list(self._sending.values())
+        everyone = list(self._sending.values())
+        streams = everyone
         while streams and not self.paused:
             moved = []
             for stream in streams:
                 if not stream.over and self._send_piece(stream):
                     moved.append(stream)
             streams = moved
-        for stream in list(self._sending.values()):
+        # Those that hold nothing any more as well: somebody may wait for that.
+        for stream in everyone:
             stream.count_waiting()
 
     def flush(self, stream: Stream | None = None) -> None:
@@ -117,7 +119,7 @@ class Sender:
 
     def _write(self, data: bytes) -> None:
         if not self._stopped:
-            self._written += len(data)
+            self.written += len(data)
             self._transport.write(data)
 
     def stop(self) -> None:
@@ -163,7 +165,7 @@ class Sender:
             self.drained()
             return True
         unread.grew(self, backlog)
-        taken = self._written - backlog
+        taken = self.written - backlog
         if taken != self._taken:
             self._taken = taken
             self._stuck_at = now + self._ledger.settings.write_timeout

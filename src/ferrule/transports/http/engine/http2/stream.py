@@ -16,9 +16,9 @@ from h2.errors import ErrorCodes
 from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import Waiters
 from ferrule.transports.backpressure import backlog as unread
-from ferrule.transports.http.engine.accounting import RETRY_AFTER, Accounting
 from ferrule.transports.http.engine.answer import WITHOUT_LENGTH
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
+from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState
 from ferrule.transports.http.heads import TEXT_HEAD
 
 COMING, WHOLE, OVER = range(3)
@@ -46,7 +46,7 @@ class Multiplexer(Protocol):
     address: str
 
     @property
-    def ledger(self) -> Accounting:
+    def ledger(self) -> EngineState:
         """What it has in common with others."""
 
     @property
@@ -121,9 +121,14 @@ class Stream:
     # The request.
 
     def hold(self, more: int) -> bool:
-        """Count more bytes of an unfinished request. Return False where there was no room, and it was refused."""
-        if not self._connection.ledger.debit(self, more):
+        """Count more bytes of an unfinished request. Return False where there was no room for them."""
+        ledger = self._connection.ledger
+        if not ledger.debit(self, more):
             self.shed()
+            return False
+        if self.over:
+            # To make room another stream was cancelled, one too many: the whole connection has ended.
+            ledger.credit(self, more)
             return False
         self._held += more
         return True

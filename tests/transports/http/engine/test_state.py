@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import SetupError
-from ferrule.transports.http.engine.accounting import Accounting, Starts, phrase
+from ferrule.transports.http.engine.state import EngineState, Starts, phrase
 from ferrule.transports.http.settings import EngineSettings
 
 
@@ -21,7 +21,7 @@ def test_the_first_lines_have_the_status_the_date_and_who_serves() -> None:
 
 
 def test_the_first_lines_are_made_once_between_two_ticks() -> None:
-    ledger = Accounting(lambda request, responder: None, EngineSettings(), 100)
+    ledger = EngineState(lambda request, responder: None, EngineSettings(), 100)
     assert ledger.starts[200] is ledger.starts[200]
     before = ledger.starts[200]
     ledger.tick(5.0)
@@ -32,6 +32,7 @@ class Kept:
     """A connection that does nothing."""
 
     last = False
+    traffic = (0, 0)
 
     def sweep(self, now: float) -> None: ...
 
@@ -41,7 +42,7 @@ class Kept:
 
 
 async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_have_come_and_gone() -> None:
-    ledger = Accounting(lambda request, responder: None, EngineSettings(), 100)
+    ledger = EngineState(lambda request, responder: None, EngineSettings(), 100)
     await ledger.wait_empty(60.0)
     first, last = Kept(), Kept()
     ledger.admit(first)
@@ -58,7 +59,7 @@ async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_ha
 class Reading:
     """A connection whose requests are on an account."""
 
-    def __init__(self, ledger: Accounting) -> None:
+    def __init__(self, ledger: EngineState) -> None:
         self.ledger = ledger
         self.held = 0
 
@@ -74,7 +75,7 @@ class Reading:
 
 
 def test_what_a_connection_has_given_back_does_not_count_when_the_largest_is_shed() -> None:
-    ledger = Accounting(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
+    ledger = EngineState(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
     before, largest, newest = Reading(ledger), Reading(ledger), Reading(ledger)
     assert before.take(90)
     before.shed()
@@ -94,7 +95,7 @@ def test_a_status_of_nobodys_has_no_words() -> None:
 def test_htp_15_a_server_header_that_splits_the_answer_is_refused_at_construction(name: str) -> None:
     settings = EngineSettings(server_header=name)
     if all(" " <= character <= "~" or character == "\t" for character in name):
-        assert Accounting(lambda request, responder: None, settings, 100).starts[200].count(b"\r\n") == 3
+        assert EngineState(lambda request, responder: None, settings, 100).starts[200].count(b"\r\n") == 3
     else:
         with pytest.raises(SetupError):
-            Accounting(lambda request, responder: None, settings, 100)
+            EngineState(lambda request, responder: None, settings, 100)

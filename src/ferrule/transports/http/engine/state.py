@@ -14,7 +14,7 @@ from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
 from ferrule.transports.http.heads import TEXT_HEAD
-from ferrule.transports.http.message import Handle, header_lines
+from ferrule.transports.http.message import Handle, Transfer, header_lines
 from ferrule.transports.http.settings import EngineSettings
 from ferrule.transports.sockets.observed import connections_of
 
@@ -46,6 +46,10 @@ class Managed(Protocol):
     last: bool
     """Whether it ends after the answer in hand."""
 
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes it has read and written as HTTP."""
+
     def sweep(self, now: float) -> None:
         """Look at the deadlines."""
 
@@ -73,20 +77,23 @@ class Arriving(Hashable, Protocol):
         """Let go of what was read: there is no room for it."""
 
 
-NewConnection = Callable[["Accounting", asyncio.AbstractEventLoop], Successor]
+Heir = Callable[[Transfer], None]
+NewConnection = Callable[["EngineState", asyncio.AbstractEventLoop], Successor]
 
 
-class Accounting:
+class EngineState:
     """What the connections of one engine have in common."""
 
     __slots__ = (
         "_empty",
+        "_ended_traffic",
         "_reading",
         "arriving",
         "clock",
         "connections",
         "draining",
         "handle",
+        "heir",
         "http2",
         "idle_until",
         "leaving",
@@ -121,11 +128,15 @@ class Accounting:
         self.arriving: set[Arriving] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Managed] = set()
+        self._ended_traffic = (0, 0)
+        """Of connections that are over."""
         self._empty = asyncio.Event()
         self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
         """Bytes of requests that are not whole yet, or wait behind another."""
         self._reading: Shares[Arriving] = Shares()
         self.draining = False
+        self.heir: Heir | None = None
+        """Takes our connections when we end: the process that comes after this one; None where none does."""
         self.leaving = False
         """Whether each connection ends with its next answer."""
         self.clock = 0.0
@@ -138,11 +149,21 @@ class Accounting:
 
     def forget(self, connection: Managed) -> None:
         """Count a connection no more."""
+        if connection in self.connections:
+            self._ended_traffic = _sum(self._ended_traffic, connection.traffic)
         self.connections.discard(connection)
         if self.observed is not None:
             self.observed.closed(connection)
         if not self.connections:
             self._empty.set()
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """How many bytes all connections together have read and written, with those that are over."""
+        total = self._ended_traffic
+        for connection in self.connections:
+            total = _sum(total, connection.traffic)
+        return total
 
     def debit(self, connection: Arriving, more: int) -> bool:
         """Count bytes a connection holds more of unread requests. Return False where it has to let go of all it holds.
@@ -186,6 +207,10 @@ class Accounting:
         body = text.encode() + b"\n"
         start = self.starts[status] + TEXT_HEAD + head
         return b"%bconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (start, len(body), body)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def phrase(status: int) -> bytes:
