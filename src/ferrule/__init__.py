@@ -10,6 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ferrule.auth.client.oauth import Bearer, ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
+    from ferrule.auth.proxy.proxy import OAuthProxy
+    from ferrule.auth.server.introspection import Introspection
+    from ferrule.auth.server.jwt import JWT
+    from ferrule.auth.server.oidc import OIDC
+    from ferrule.auth.server.static_tokens import StaticTokens
     from ferrule.balancing.breaker import BreakerSettings
     from ferrule.balancing.bulkhead import BulkheadSettings
     from ferrule.balancing.ejection import EjectionSettings
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from ferrule.client.link.reconnect import Reconnect
     from ferrule.client.sync import SyncClient
     from ferrule.errors import (
+        AuthorizationFailed,
         CallFailed,
         CapabilityNotSupported,
         CarrierError,
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
         FerruleError,
         Forbidden,
         HttpFailed,
+        LoginRequired,
         NoTarget,
         OutcomeUnknown,
         Overloaded,
@@ -47,7 +55,7 @@ if TYPE_CHECKING:
     from ferrule.server.extensions.extension import Extension
     from ferrule.server.functions.depends import Depends
     from ferrule.server.functions.questions import Ask
-    from ferrule.server.middleware.caching import Caching
+    from ferrule.server.middleware.cache import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
     from ferrule.server.middleware.hooks import Middleware
@@ -59,6 +67,7 @@ if TYPE_CHECKING:
     from ferrule.server.offers.transforms import Arg, transformed
     from ferrule.server.openapi.rules import OpenApiRule
     from ferrule.server.server import Server
+    from ferrule.stores.stores import Stores
     from ferrule.telemetry.observer import Observer
     from ferrule.telemetry.receipt_log import Receipts
     from ferrule.telemetry.redaction import RecordRule
@@ -80,13 +89,19 @@ HOMES = {
     "RetrySettings": "ferrule.balancing.retry",
     "Client": "ferrule.client.client",
     "SyncClient": "ferrule.client.sync",
+    "OAuth": "ferrule.auth.client.oauth",
+    "OAuthProxy": "ferrule.auth.proxy.proxy",
+    "ClientCredentials": "ferrule.auth.client.oauth",
+    "Bearer": "ferrule.auth.client.oauth",
+    "EnterpriseManaged": "ferrule.auth.client.oauth",
+    "WorkloadIdentity": "ferrule.auth.client.oauth",
     "Reconnect": "ferrule.client.link.reconnect",
     "Context": "ferrule.server.calls.context",
     "Task": "ferrule.client.features.tasks",
     "TaskSettings": "ferrule.runtime.tasks.settings",
     "Depends": "ferrule.server.functions.depends",
     "Middleware": "ferrule.server.middleware.hooks",
-    "Caching": "ferrule.server.middleware.caching",
+    "Caching": "ferrule.server.middleware.cache",
     "Concurrency": "ferrule.server.middleware.concurrency",
     "ErrorMapping": "ferrule.server.middleware.error_mapping",
     "Logging": "ferrule.server.middleware.logs",
@@ -114,11 +129,13 @@ HOMES = {
     "Graphql": "ferrule.transports.graphql.listener",
     "Http": "ferrule.transports.http.listener",
     "Stdio": "ferrule.transports.process.stdio",
+    "Stores": "ferrule.stores.stores",
     "WebRequest": "ferrule.transports.http.routes.web",
     "WebResponse": "ferrule.transports.http.routes.web",
     "WebSocket": "ferrule.transports.websocket.listener",
     "Tcp": "ferrule.transports.tcp.listener",
     "Unix": "ferrule.transports.tcp.listener",
+    "AuthorizationFailed": "ferrule.errors",
     "CallFailed": "ferrule.errors",
     "CapabilityNotSupported": "ferrule.errors",
     "CarrierError": "ferrule.errors",
@@ -126,6 +143,7 @@ HOMES = {
     "FerruleError": "ferrule.errors",
     "Forbidden": "ferrule.errors",
     "HttpFailed": "ferrule.errors",
+    "LoginRequired": "ferrule.errors",
     "NoTarget": "ferrule.errors",
     "OutcomeUnknown": "ferrule.errors",
     "Overloaded": "ferrule.errors",
@@ -135,6 +153,10 @@ HOMES = {
     "TimedOut": "ferrule.errors",
     "ToolError": "ferrule.errors",
     "Unauthorized": "ferrule.errors",
+    "Introspection": "ferrule.auth.server.introspection",
+    "JWT": "ferrule.auth.server.jwt",
+    "OIDC": "ferrule.auth.server.oidc",
+    "StaticTokens": "ferrule.auth.server.static_tokens",
     "ANONYMOUS": "ferrule.identity.verifier",
     "Principal": "ferrule.identity.principal",
     "RequestFacts": "ferrule.identity.verifier",
@@ -143,10 +165,14 @@ HOMES = {
 
 __all__ = [
     "ANONYMOUS",
+    "JWT",
+    "OIDC",
     "Arg",
     "Ask",
     "AssistantMessage",
     "Audio",
+    "AuthorizationFailed",
+    "Bearer",
     "BreakerSettings",
     "BulkheadSettings",
     "Caching",
@@ -154,11 +180,13 @@ __all__ = [
     "CapabilityNotSupported",
     "CarrierError",
     "Client",
+    "ClientCredentials",
     "Concurrency",
     "Context",
     "Declined",
     "Depends",
     "EjectionSettings",
+    "EnterpriseManaged",
     "ErrorMapping",
     "Extension",
     "FerruleError",
@@ -169,10 +197,14 @@ __all__ = [
     "Http",
     "HttpFailed",
     "Image",
+    "Introspection",
     "Logging",
+    "LoginRequired",
     "Message",
     "Middleware",
     "NoTarget",
+    "OAuth",
+    "OAuthProxy",
     "Observer",
     "OpenApiRule",
     "OutcomeUnknown",
@@ -190,7 +222,9 @@ __all__ = [
     "RetrySettings",
     "Server",
     "SetupError",
+    "StaticTokens",
     "Stdio",
+    "Stores",
     "SyncClient",
     "Task",
     "TaskSettings",
@@ -207,6 +241,7 @@ __all__ = [
     "WebRequest",
     "WebResponse",
     "WebSocket",
+    "WorkloadIdentity",
     "__version__",
     "transformed",
 ]
@@ -218,6 +253,11 @@ def __getattr__(name: str) -> Any:
         from ferrule.porting_hints import foreign_name
 
         told = foreign_name(name)
+        if not told and name[0].isupper():
+            from ferrule.settings.option import alike
+
+            meant = alike(name, HOMES, 0.75)
+            told = meant and f"ferrule has no {name}; did you mean {meant}?"
         if told:
             # Not an AttributeError: `from ferrule import …` would replace its sentence by one of its own.
             raise ImportError(told, name=__name__)

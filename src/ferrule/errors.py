@@ -3,7 +3,8 @@
 FerruleError
 ├─ Refusal                      WE refuse THEIR request; the only errors that reach the wire, each with a code
 │  ├─ ParseError  InvalidRequest  MethodNotFound  InvalidParams  Internal
-│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Busy (ToolBusy  RateLimited)  Forbidden (Unauthorized)
+│  ├─ NotInitialized  CapabilityOff  MessageTooLarge  Forbidden (Unauthorized)
+│  ├─ Busy (ToolBusy  RateLimited  StoreUnavailable)
 │  ├─ ToolFailed  ToolTimedOut  ResultTooLarge      where a tool's failure is an error with a number, not a result
 │  ├─ HeaderMismatch  MissingCapability  UnsupportedVersion
 │  └─ ResourceNotFound  ToolNotFound  PromptNotFound  InvalidUri  UrlElicitationRequired
@@ -15,7 +16,8 @@ FerruleError
 │  └─ Overloaded  NoTarget      nobody may take it now; Busy too, so that a server that routes answers 503
 ├─ CarrierError                 could not connect, listen or start the child process
 │  ├─ ConnectFailed  ChildFailed  InitializeFailed (VersionMismatch  InitializeTimedOut)
-│  └─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
+│  ├─ HttpFailed                an HTTP status or page where an answer should be; a CallFailed too
+│  └─ AuthorizationFailed (LoginRequired)  no token for a server can be had; a CallFailed too
 ├─ EncodeError                  a message of ours cannot be written as JSON
 ├─ SupervisorFailed             a supervisor could not start its children, or gave one up
 ├─ AlreadyRegistered  NoRoute   of a registry: a name is taken; data has nowhere to go
@@ -166,6 +168,19 @@ class RateLimited(Busy):
         super().__init__(f"Rate limit exceeded: try again in {retry_after:.3g} s")
         self.data = {"retryAfter": round(retry_after, 3)}
         self.headers = {"Retry-After": str(math.ceil(retry_after)), **headers}
+
+
+class StoreUnavailable(Busy):
+    """The store that processes share cannot be reached, is full or refuses us; `reason` is for logs, not for peers."""
+
+    text = "Unavailable: the store that this server shares with others cannot be used now"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.reason}"
 
 
 class ToolBusy(Busy):
@@ -407,6 +422,9 @@ class ConnectFailed(CarrierError):
 class ChildFailed(CarrierError):
     """The child process could not be started, or ended before it said anything."""
 
+    SAID = "its last words on stderr: "
+    """What stands before them in the text of the error."""
+
 
 class HttpFailed(CarrierError, CallFailed):
     """The HTTP server answered with a status, a page or a redirect instead of an answer."""
@@ -416,6 +434,14 @@ class HttpFailed(CarrierError, CallFailed):
         self.status = status
         self.headers = headers or {}
         """The answer's headers, names in lower case: a 401 says there how to be allowed."""
+
+
+class AuthorizationFailed(CarrierError, CallFailed):
+    """There is no token for the server: it, or its authorization server, is not what it must be, or refused us."""
+
+
+class LoginRequired(AuthorizationFailed):
+    """Somebody has to log in, and there is nobody here who could; the sentence names the command to run."""
 
 
 class InitializeFailed(CarrierError):

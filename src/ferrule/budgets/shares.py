@@ -33,21 +33,33 @@ class Shares(Generic[Owner]):
 
     def take(self, owner: Owner, amount: int) -> None:
         """Count more as held by an owner."""
-        self._set(owner, self._held.get(owner, 0) + amount)
+        before = self._held.get(owner, 0)
+        held = before + amount
+        if held:
+            self._held[owner] = held
         self.total += amount
+        if held.bit_length() != before.bit_length():
+            self._rank(owner, before, held)
 
     def give(self, owner: Owner, amount: int) -> None:
         """Count less as held by an owner; one that holds nothing is forgotten."""
-        held = self._held.get(owner, 0)
-        assert amount <= held, f"{amount} given back, only {held} held"
-        self._set(owner, held - amount)
+        before = self._held.get(owner, 0)
+        assert amount <= before, f"{amount} given back, only {before} held"
+        held = before - amount
+        if held:
+            self._held[owner] = held
+        else:
+            self._held.pop(owner, None)
         self.total -= amount
+        if held.bit_length() != before.bit_length():
+            self._rank(owner, before, held)
 
     def forget(self, owner: Owner) -> int:
         """Forget an owner. Return how much it held."""
-        held = self._held.get(owner, 0)
-        self._set(owner, 0)
-        self.total -= held
+        held = self._held.pop(owner, 0)
+        if held:
+            self.total -= held
+            self._rank(owner, held, 0)
         return held
 
     def largest(self) -> Owner | None:
@@ -56,19 +68,13 @@ class Shares(Generic[Owner]):
             return None
         return next(iter(self._ranks[max(self._ranks)]))
 
-    def _set(self, owner: Owner, held: int) -> None:
-        before = self._held.get(owner, 0).bit_length()
-        after = held.bit_length()
-        if held:
-            self._held[owner] = held
-        else:
-            self._held.pop(owner, None)
-        if before == after:
-            return
+    def _rank(self, owner: Owner, before: int, held: int) -> None:
+        """Put an owner whose number of bits changed into its new rank."""
         if before:
-            rank = self._ranks[before]
+            bits = before.bit_length()
+            rank = self._ranks[bits]
             del rank[owner]
             if not rank:
-                del self._ranks[before]
-        if after:
-            self._ranks.setdefault(after, {})[owner] = None
+                del self._ranks[bits]
+        if held:
+            self._ranks.setdefault(held.bit_length(), {})[owner] = None

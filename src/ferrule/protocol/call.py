@@ -156,6 +156,8 @@ class Call(Struct, eq=False):
     """What limits how often this call may tell of its progress and log, where its link does not."""
     expired: bool = False
     """Whether its time is up: it was answered so, and nobody waits for its handler any more."""
+    began: float = 0.0
+    """When it was admitted, on the clock of `time.monotonic`, where metrics or observers want to know; else 0."""
     held: int = 0
     """What its params are debited with while it stays beyond the turn in which it came (`ferrule.budgets`)."""
     observed: Any = None

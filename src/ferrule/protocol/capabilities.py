@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ferrule.errors import CapabilityNotSupported, MissingCapability
 from ferrule.protocol.call import Peer
@@ -84,11 +85,18 @@ def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
     return declares(capabilities, capability)
 
 
+@lru_cache(maxsize=256)
+def _parts(capability: str) -> tuple[str, str]:
+    """Part a capability from what it names within; a name made anew each time would be kept by Python's own caches."""
+    name, _, flag = capability.partition(".")
+    return name, flag
+
+
 def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: str) -> bool:
     """Return whether either side declared a capability; an empty one is always there."""
     if not capability:
         return True
-    name, _, flag = capability.partition(".")
+    name, flag = _parts(capability)
     declared = getattr(capabilities, name, None)
     if declared is None:
         return False

@@ -88,6 +88,7 @@ ERLMCP: dict[str, Numbers] = {
     "Busy": Numbers(ErrorCode.SERVER_ERROR.value, 1081),
     "Overloaded": Numbers(ErrorCode.SERVER_ERROR.value, 1085),
     "NoTarget": Numbers(ErrorCode.SERVER_ERROR.value, 1086),
+    "StoreUnavailable": Numbers(ErrorCode.SERVER_ERROR.value, 1081),
     "RateLimited": Numbers(ErrorCode.RATE_LIMITED.value, 1003),
     "ResourceNotFound": Numbers(ErrorCode.RESOURCE_MISSING.value, 1046),
     "ToolNotFound": Numbers(ErrorCode.TOOL_MISSING.value, 1048),

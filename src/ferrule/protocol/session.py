@@ -460,7 +460,9 @@ class SessionlessSession(Session):
         """Make the reply of a call's outcome; None when its asker is gone."""
         if self.running.pop(id(call.channel), None) is None:
             return None
-        return reply(call, outcome)
+        if isinstance(outcome, Refusal):
+            return reply(call, outcome)
+        return Success(call.id, outcome)
 
     def runs(self, call: Call) -> bool:
         """Return whether a call is neither answered nor cancelled yet."""

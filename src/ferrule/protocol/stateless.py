@@ -29,7 +29,7 @@ from ferrule.protocol.capabilities import nested, require_client, require_extens
 from ferrule.protocol.era import STANDARD_CODES, sendable
 from ferrule.protocol.foreign import Foreign, kind_of, members_of, meta_of, read_as, spliced
 from ferrule.protocol.needs import Answers, Journal, Need, Question
-from ferrule.protocol.seal import Seal, SealTooLarge, request_binding
+from ferrule.protocol.seal import Keyring, Seal, SealTooLarge, request_binding
 from ferrule.protocol.tasks import TaskWish, acknowledged, input_request
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import Method
@@ -140,6 +140,10 @@ class Stateless:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
         """What stands before the members of a result that was written ahead."""
+
+    def seal_with(self, keys: Sequence[bytes | str]) -> None:
+        """Seal and open states with other keys from now on: those that other processes have too."""
+        self._sealing = msgspec.structs.replace(self._sealing, seal=Seal(Keyring(keys)))
 
     def admit(self, session: Agreement, row: Method, meta: Meta | None) -> Peer:
         """Return who asks from the request alone."""

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from time import time_ns
+from time import monotonic, time_ns
 
 from msgspec import UNSET
 
@@ -131,8 +131,8 @@ class Link(Asking):
 
     def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
         """Take one frame. Return whether it will be answered."""
-        if self.watch is not None and self.watch.traces:
-            self.watch.received = time_ns()
+        if self.traces:
+            self.watch.received = time_ns()  # type: ignore[union-attr]
         message = read(frame, self.options.max_message_size)
         kind = type(message)
         if kind is Request:
@@ -235,24 +235,31 @@ class Link(Asking):
         except Refusal as refusal:
             self._refuse(request, refusal, channel, origin)
             return
-        watch = self.watch
         context = self._context
         if request.method in dispatcher.instant:
+            watch = self.watch
             if watch is not None:
-                watch.begun(call, context)
+                if watch.counts_only:
+                    call.began = monotonic()
+                else:
+                    watch.begun(call, context)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
-            if watch is not None:
-                watch.admitted(call, context)
+            if self.watch is not None:
+                self.watch.admitted(call, context)
             self._wait_in_line(call)
         else:
             if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
-                if watch is not None:
-                    watch.admitted(call, context)
+                if self.watch is not None:
+                    self.watch.admitted(call, context)
                 self._start_held(call)
                 return
+            watch = self.watch
             if watch is not None:
-                context = watch.begun(call, context)
+                if watch.counts_only:
+                    call.began = monotonic()
+                else:
+                    context = watch.begun(call, context)
             start = self._start
             task = start(dispatcher.run(call, self._finish), request.method, context)
             if task is not None:  # most calls end where they began
@@ -333,17 +340,16 @@ class Link(Asking):
     def _finish(self, call: Call, outcome: object) -> None:
         reply = self.session.finish(call, outcome)
         if reply is not None:
-            observed = call.observed
-            if observed is not None and type(observed) is not float:
-                reply = self._encoded(call, reply)
+            if call.observed is not None:
+                reply = self.watch.encoded(call, reply)  # type: ignore[union-attr]
             try:
                 call.channel.send(reply)
             except EncodeError as error:
                 outcome = unencodable(call, error)
                 reply = refused(call.id, outcome, call.era)
                 self._send_failure(reply, call.channel)
-            if observed is not None and self.watch is not None:
-                self.watch.finished(call, reply, outcome)
+            if call.began:
+                self.watch.finished(call, reply, outcome)  # type: ignore[union-attr]
         if call.task is not None:
             call.task = None
         if call.held:
@@ -354,11 +360,6 @@ class Link(Asking):
             self._start_queued()
         if self._idle and not self.session.running:
             self._wake()
-
-    def _encoded(self, call: Call, reply: Success | Failure) -> Success | Failure:
-        """Return a reply whose size is known, where whoever watches wants to know it; metrics alone do not."""
-        assert self.watch is not None
-        return self.watch.encoded(call, reply)
 
     def _start_queued(self) -> None:
         # A call may finish within its start; the next must not start inside it.
@@ -391,7 +392,7 @@ class Link(Asking):
                 logger.log(logging.WARNING if event.level == "warning" else logging.DEBUG, "ignored: %s", event.why)
 
     def _cancel(self, call: Call) -> None:
-        if call.observed is not None and self.watch is not None:
+        if call.began and self.watch is not None:
             self.watch.cancelled(call, "caller", call.reason)
         # Where each request has a channel of its own, that one must learn that nothing will come.
         call.channel.withdrawn()
@@ -508,7 +509,7 @@ class Link(Asking):
         self.stop_timers()
         for call in list(self.session.running.values()):
             call.cancelled = True
-            if call.observed is not None and self.watch is not None:
+            if call.began and self.watch is not None:
                 self.watch.cancelled(call, "link_closed")
             if call.on_cancel is not None:
                 call.on_cancel()

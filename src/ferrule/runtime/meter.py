@@ -17,14 +17,8 @@ from ferrule.telemetry.observer import Observers, TransportMeter
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Failure, Id, Notification, Request, Success
 
-
-class Waiting:
-    """A call that waits for its turn."""
-
-    __slots__ = ("since",)
-
-    def __init__(self, since: float) -> None:
-        self.since = since
+WAITS = object()
+"""What is known of a call that waits for its turn."""
 
 
 class LinkMeter:
@@ -33,18 +27,20 @@ class LinkMeter:
     All else goes through a `LinkWatch`, made for what there is to report: thousands of links may be idle.
     """
 
-    __slots__ = ("_meter", "_observer", "_opened", "_pinging", "_session")
+    __slots__ = ("_observer", "_opened", "_pinging", "_session", "_usual")
 
+    counts_only = True
     traces = False
     received = 0
     """Never set: it is of no interest when a frame came."""
 
     def __init__(self, observer: Observers, meter: TransportMeter, session: Session, *, shared: bool) -> None:
         self._observer = observer
-        self._meter = meter
         self._session = session
         self._opened: float | None = None if shared else 0.0
         """When the link was opened; None for the one link of all who have no session."""
+        self._usual = meter.of("")
+        """Where the requests of the last revision are counted: most links speak one."""
         self._pinging: LinkWatch | None = None
         """What has reported a ping and waits for its end."""
 
@@ -53,7 +49,7 @@ class LinkMeter:
         origin = self._session.origin
         shared = self._opened is None
         watch = LinkWatch(
-            self._observer, self._session, self._meter.transport, "server", address=origin.address, shared=shared
+            self._observer, self._session, self._usual.transport.name, "server", address=origin.address, shared=shared
         )
         watch.opened_at(self._opened)
         return watch
@@ -62,7 +58,7 @@ class LinkMeter:
         """Called when the peer can be reached; return the context its calls run in, as it was."""
         if self._opened is not None:
             self._opened = monotonic()
-            self._meter.opened()
+            self._usual.transport.opened()
         return context
 
     def closed(self, error: Exception | None) -> None:
@@ -71,59 +67,52 @@ class LinkMeter:
 
     def begun(self, call: Call, context: Context | None) -> Context | None:
         """Called when a request may run and its handler is about to; return the context it runs in."""
-        call.observed = monotonic()
+        call.began = monotonic()
         return context
 
     def admitted(self, call: Call, context: Context | None) -> None:
         """Called when a request may run, and waits for its turn."""
-        call.observed = Waiting(monotonic())
+        call.began = monotonic()
+        call.observed = WAITS
 
     def started(self, call: Call) -> None:
         """Called when the handler of a call that waited is about to run."""
-        waiting = call.observed
-        if type(waiting) is Waiting:
-            call.observed = waiting.since
+        call.observed = None
 
     def finished(self, call: Call, reply: Success | Failure, outcome: Any) -> None:
         """Called when a call was answered."""
-        began = call.observed
-        if type(began) is not float or type(reply) is not Success or call.expired:
-            self._finish_whole(call, reply, outcome)
-            return
         # What our own tools have written already ended well, and need not be read again.
-        if (type(outcome) is not Raw or call.relayed) and call.row.may_ask and kind_of(outcome) != "ok":
-            self._finish_whole(call, reply, outcome)
+        if (type(outcome) is not Raw or call.relayed) and not _ended_well(call, reply, outcome):
+            self._whole(call).finished(call, reply, outcome)
             return
-        meter = self._meter
+        usual = self._usual
         revision = call.peer.revision.version
-        if revision is not meter.revision:
-            meter.agree(revision)
-        if call.row.name == CALL:
-            durations = meter.tools[call.params.name]
+        if revision is not usual.revision:
+            usual = self._usual = usual.transport.of(revision)
+        method = call.row.name
+        if method == CALL:
+            durations = usual.tools[call.params.name]
         else:
-            durations = meter.methods[call.row.name]
+            durations = usual.methods[method]
         # What `Histogram.observe` does, without a call: this happens once for every request.
-        seconds = monotonic() - began
-        durations.counts[bisect_left(durations.edges, seconds)] += 1
+        seconds = monotonic() - call.began
+        if seconds <= durations.lowest:
+            durations.counts[0] += 1
+        else:
+            durations.counts[bisect_left(durations.edges, seconds)] += 1
         durations.sum += seconds
-
-    def _finish_whole(self, call: Call, reply: Success | Failure, outcome: object) -> None:
-        self._whole(call).finished(call, reply, outcome)
 
     def cancelled(self, call: Call, reason: str, message: str = "") -> None:
         """Called when a call will not be answered, for nobody waits for it any more."""
-        if call.observed is not None:
-            self._whole(call).cancelled(call, reason, message)
+        self._whole(call).cancelled(call, reason, message)
 
     def _whole(self, call: Call) -> LinkWatch:
         """Make the value that observers see of a call. Return what reports it."""
         watch = self._new_watch()
-        began = call.observed
-        if type(began) is Waiting:
-            call.observed = watch.request(call, began.since)
-        else:
-            call.observed = watch.request(call, began)
-            call.observed.started = began
+        waits = call.observed is WAITS
+        call.observed = watch.request(call, call.began)
+        if not waits:
+            call.observed.started = call.began
         return watch
 
     # -- what is rare
@@ -146,7 +135,7 @@ class LinkMeter:
 
     def notified(self, notification: Notification) -> None:
         """Called when a notification came."""
-        self._meter.notified(notification.method)
+        self._usual.transport.notified(notification.method)
 
     def sent(self, awaited: Awaited, params: object) -> Any:
         """Called when a request of ours is about to be sent; return its params."""
@@ -166,3 +155,9 @@ class LinkMeter:
         if self._pinging is not None:
             self._pinging.ponged(alive=alive, closed=closed)
             self._pinging = None
+
+
+def _ended_well(call: Call, reply: Success | Failure, outcome: object) -> bool:
+    if type(reply) is not Success or call.expired:
+        return False
+    return not call.row.may_ask or kind_of(outcome) == "ok"

@@ -88,6 +88,7 @@ class Asking:
         "loop",
         "options",
         "session",
+        "traces",
         "watch",
     )
 
@@ -107,6 +108,14 @@ class Asking:
         self._ready: tuple[asyncio.Future[None], ...] = ()
         self.watch: LinkWatch | LinkMeter | None = None
         """What reports to observers; None where there are none."""
+        self.traces = False
+        """Whether it is of interest when a frame came."""
+
+    def observe(self, watch: LinkWatch | LinkMeter | None) -> None:
+        """Report to observers from now on; a no-op where there are none."""
+        if watch is not None:
+            self.watch = watch
+            self.traces = watch.traces
 
     @property
     def scope(self) -> Scope:
@@ -278,6 +287,24 @@ class Asking:
         awaited = self.session.awaited.pop(request_id, None)
         if awaited is not None and not awaited.waiter.done():
             awaited.waiter.set_exception(error)
+
+    def request_held(self, identity: Id) -> None:
+        """Let a request of ours wait as long as it takes: the peer does not have it yet."""
+        awaited = self.session.awaited.get(identity)
+        if awaited is not None:
+            awaited.deadline = None
+
+    def request_released(self, identity: Id, seconds: float) -> None:
+        """Let its time begin anew: it is sent now, after so many seconds."""
+        awaited = self.session.awaited.get(identity)
+        if awaited is None:
+            return
+        now = self.loop.time()
+        limit = None
+        if awaited.limit is not None:
+            limit = awaited.limit + seconds - now
+        if awaited.timeout is not None or limit is not None:
+            self.arm(awaited.allow(now, awaited.timeout, limit))
 
     def progress(self, raw: Raw) -> None:
         """Note progress on a request of ours, and tell whoever wants to know."""

@@ -15,7 +15,7 @@ from ferrule.errors import Cancelled, FerruleError, InvalidAnswer, PeerError, Re
 from ferrule.protocol.call import Awaited, Call
 from ferrule.protocol.session import READING_FAILURES, Session
 from ferrule.schema.methods import METHODS
-from ferrule.schema.model import Meta, MetaOnly, read_meta
+from ferrule.schema.model import Meta, meta_in, read_meta
 from ferrule.schema.rounds import INPUT_REQUIRED, InputRequired
 from ferrule.telemetry.observer import (
     ObservedLink,
@@ -24,6 +24,7 @@ from ferrule.telemetry.observer import (
     Observers,
     Outcome,
     OutcomeKind,
+    attempts,
     reason_of,
 )
 from ferrule.wire.channel import Origin
@@ -47,7 +48,6 @@ NAMED_BY = {
 NOTHING = Raw(b"")
 
 _chance = random.random
-_read_meta_only = msgspec.json.Decoder(MetaOnly).decode
 
 
 class Verdict(Struct, rename="camel", gc=False):
@@ -84,12 +84,15 @@ class LinkWatch:
         "traces",
     )
 
+    counts_only = False
+    """Whether a call that is about to run needs nothing but the time: the link sets `began` by itself then."""
+
     def __init__(
         self,
         observer: Observers,
         session: Session,
         transport: str,
-        side: Literal["server", "client"],
+        side: Literal["client", "server"],
         *,
         address: str = "",
         shared: bool = False,
@@ -100,7 +103,13 @@ class LinkWatch:
         self._link: ObservedLink | None = None
         """None for the one link of all who have no session, which is no peer."""
         if not shared:
-            self._link = ObservedLink(side=side, transport=transport, address=address)
+            self._link = ObservedLink(
+                side=side,
+                transport=transport,
+                address=address,
+                upstream=observer.upstream,
+                replica=observer.replica,
+            )
         self._pinging: ObservedRequest | None = None
         self._tells_admitted = observer.observes_admission
         self._tells_started = observer.observes_start
@@ -180,6 +189,7 @@ class LinkWatch:
 
     def request(self, call: Call, began: float) -> ObservedRequest:
         """Return what observers see of a call."""
+        call.began = began
         meta = call.params.meta
         method = call.row.name
         return ObservedRequest(
@@ -293,7 +303,7 @@ class LinkWatch:
             began=monotonic(),
         )
         if self._tracer is not None and request is not None:
-            self._begin_span(observed, self._tracer.incoming(bytes(_meta_in(raw)), origin))
+            self._begin_span(observed, self._tracer.incoming(meta_in(params), origin))
         self._finish(observed, _failed("refused", failure, refusal, readable=request is not None), raw)
 
     def _finish(self, request: ObservedRequest, outcome: Outcome, arguments: Raw, result: Raw = NOTHING) -> None:
@@ -311,11 +321,8 @@ class LinkWatch:
         """Return the revision of a request that was refused: what it says itself, else what was agreed."""
         if isinstance(params, Raw):
             try:
-                given = _meta_in(params)
-                if given:
-                    meta = read_meta(given)
-                else:
-                    meta = None
+                given = meta_in(params)
+                meta = read_meta(Raw(given)) if given else None
             except READING_FAILURES:
                 meta = None
             if meta is not None and meta.version is not UNSET:
@@ -401,6 +408,8 @@ class LinkWatch:
             origin=self._session.origin,
             link=self._link,
             began=monotonic(),
+            session="" if awaited.channel is None else awaited.channel.short_session,
+            attempt=attempts.get(),
         )
 
     def _settled(self, awaited: Awaited, waiter: asyncio.Future[Raw]) -> None:
@@ -433,7 +442,7 @@ def watch_on(
     session: Session,
     observer: Observers,
     transport: str,
-    side: Literal["server", "client"],
+    side: Literal["client", "server"],
     *,
     address: str = "",
     shared: bool = False,
@@ -503,14 +512,3 @@ def _arguments(params: object, raw: Raw) -> Raw:
     if isinstance(found, Raw):
         return found
     return raw
-
-
-def _meta_in(params: Raw) -> Raw:
-    """Return the `_meta` of params that nobody has read; empty without one, or where they cannot be read."""
-    try:
-        found = _read_meta_only(params).meta
-    except READING_FAILURES:
-        return NOTHING
-    if isinstance(found, Raw):
-        return found
-    return NOTHING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ferrule.errors import SetupError
 
@@ -12,12 +12,21 @@ _NAME = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
 _KEY = re.compile(rf"(?:(?P<prefix>{_LABEL}(?:\.{_LABEL})*)/)?(?P<name>{_NAME})")
 
 RESERVED_LABELS = frozenset({"mcp", "modelcontextprotocol"})
+VERSION_KEY = "ferrule/version"
+"""The version of a tool or prompt: of one that is listed, or that a request asks for."""
+FOREIGN_VERSION_KEY = "fastmcp"
+"""Where clients of FastMCP ask for a version."""
 UNPREFIXED = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 
 def is_key(text: str) -> bool:
     """Return whether a text has the form of a `_meta` key: an optional dotted prefix with a slash, then a name."""
     return _KEY.fullmatch(text) is not None
+
+
+def asks_version(meta: Mapping[str, object] | None) -> bool:
+    """Whether the `_meta` of a request asks for a version of a tool or prompt."""
+    return meta is not None and (VERSION_KEY in meta or FOREIGN_VERSION_KEY in meta)
 
 
 def is_reserved(key: str) -> bool:

@@ -99,10 +99,14 @@ def _check_part(name: str, part: Raw) -> None:
 
 
 def bounded(decode: Callable[[Raw | bytes], T]) -> Callable[[Raw | bytes], T]:
-    """Return a decoder that refuses a peer which says too much of itself."""
+    """Return a decoder that refuses a peer which says too much of itself, or says it too deep."""
 
     def read(raw: Raw | bytes) -> T:
-        check_said(raw)
-        return decode(raw)
+        try:
+            check_said(raw)
+            return decode(raw)
+        except RecursionError:
+            # The message could be read: this is a few frames deeper.
+            raise msgspec.ValidationError("Expected objects that are not nested so deeply") from None
 
     return read

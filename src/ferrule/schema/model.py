@@ -26,7 +26,7 @@ Token = int | Annotated[str, msgspec.Meta(max_length=MAX_ID_LENGTH)]
 
 Role = Literal["user", "assistant"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-CacheScope = Literal["public", "private"]
+CacheScope = Literal["private", "public"]
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_INFO_KEY = "io.modelcontextprotocol/clientInfo"
@@ -196,7 +196,7 @@ class Meta(Struct, frozen=True, gc=False):
 
 _decode_meta: Callable[[bytes], Meta | None] = msgspec.json.Decoder(Meta | None).decode
 _metas: dict[bytes, Meta | None] = {}
-_last_meta: list[Any] = [b"", None]
+_last_meta: list[Any] = [Raw(b""), None]
 MOST_METAS = 256
 """How many texts of `_meta` are remembered with what they say."""
 HEAVIEST_META = 8 * 1024
@@ -205,14 +205,14 @@ HEAVIEST_META = 8 * 1024
 
 def read_meta(raw: Raw) -> Meta | None:
     """Read a request's `_meta`; a client says the same with every request, so what was read is kept for a while."""
-    words = bytes(raw)
     meta: Meta | None
     last, meta = _last_meta
-    if words == last:
+    if raw == last:
         return meta
+    words = bytes(raw)
     if words in _metas:
         meta = _metas[words]
-        _last_meta[:] = words, meta
+        _last_meta[:] = Raw(words), meta
         return meta
     if len(words) > MAX_META_SIZE:
         raise msgspec.ValidationError(f"Expected an object of at most {MAX_META_SIZE} bytes - at `$._meta`")
@@ -224,7 +224,7 @@ def read_meta(raw: Raw) -> Meta | None:
         if len(_metas) >= MOST_METAS:
             _metas.clear()
         _metas[words] = meta
-        _last_meta[:] = words, meta
+        _last_meta[:] = Raw(words), meta
     return meta
 
 
@@ -248,6 +248,20 @@ class Params(Struct, rename="camel", gc=False, kw_only=True):
 
 class MetaOnly(Params, kw_only=True):
     """Any request, read for its metadata alone."""
+
+
+_read_meta_only = msgspec.json.Decoder(MetaOnly).decode
+
+
+def meta_in(params: object) -> bytes:
+    """Return the `_meta` of params that nobody has read; empty without one, or where they cannot be read."""
+    if not isinstance(params, Raw):
+        return b""
+    try:
+        found = _read_meta_only(params).meta
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b""
+    return b"" if found is UNSET else bytes(found)
 
 
 class Page(Params, kw_only=True):

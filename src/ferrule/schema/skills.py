@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
+
+from msgspec import structs
 
 from ferrule.schema.model import CacheableResult, JsonObject, Page, PagedResult, Params, Value
 from ferrule.schema.resources import Resource
@@ -46,6 +49,16 @@ class Skill(Value, frozen=True, kw_only=True):
     def root(self) -> str:
         """The URI of the folder its files are in."""
         return self.uri.removesuffix(f"/{SKILL_FILE}")
+
+
+def moved_skill(skill: Skill, move: Callable[[str], str]) -> Skill:
+    """Return a skill whose URIs are written in another way."""
+    if isinstance(skill.resources, str):
+        return structs.replace(skill, uri=move(skill.uri))
+    resources = []
+    for each in skill.resources:
+        resources.append(structs.replace(each, uri=move(each.uri)))
+    return structs.replace(skill, uri=move(skill.uri), resources=resources)
 
 
 class ListSkillsResult(PagedResult, kw_only=True):

@@ -85,7 +85,8 @@ class Kind(Struct, frozen=True):
     def words(self) -> str:
         """This kind, without its bounds, as an error names it."""
         if self.base is Literal:
-            return "one of " + ", ".join(map(str, self.choices))
+            # Sorted: Python keeps one object for all Literals of the same words, in whichever order came first.
+            return "one of " + ", ".join(sorted(map(str, self.choices)))
         return WORDS.get(self.base) or self.base.__name__
 
     @property
@@ -337,14 +338,13 @@ def require_known(
 def _instead(name: str, known: Sequence[str], hints: Mapping[str, str], what: str) -> str:
     if name in hints:
         return f"; instead of {name}=… write {hints[name]}"
-    every = f"; the {what}s are {', '.join(known)}"
     if len(name) <= SHORT_NAME:
         meant = alike(name, known, CLOSE_SHORT)
     else:
         meant = alike(name, known, CLOSE)
     if meant:
-        return f"; did you mean {meant!r}?{every}"
-    return every
+        return f"; did you mean {meant!r}?"
+    return f"; the {what}s are {', '.join(known)}"
 
 
 def alike(name: str, known: Iterable[str], closeness: float = 0.6) -> str:

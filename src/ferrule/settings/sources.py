@@ -35,6 +35,8 @@ PREFIX = "FERRULE_"
 CONFIG = "FERRULE_CONFIG"
 """The variable that names a file to read."""
 WORD = re.compile(r"\w+")
+HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
+KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 NONE = "none"
 TRUE = ("true", "1", "yes", "on")
 FALSE = ("false", "0", "no", "off")
@@ -122,7 +124,10 @@ def read_file(path: str) -> Configuration:
 
 def require_tables(configuration: Configuration, known: Iterable[str]) -> None:
     """Raise SetupError for a table of a file that nobody reads."""
-    require_known(configuration.path, configuration.tables, known, what="table")
+    names = list(known)
+    for table in configuration.tables:
+        if table not in names:
+            require_known(_place(configuration, table, ""), [table], names, what="table")
 
 
 # -- options of structs
@@ -172,29 +177,66 @@ def blamed(reason: SetupError, table: str, given: Mapping[str, object]) -> Setup
         if variable in os.environ:
             places.append(variable)
         elif name in configuration.tables.get(table, {}):
-            places.append(f"[{table}] {name} in {configuration.path}")
+            places.append(f"[{table}] {name} in {_place(configuration, table, name)}")
     if not places:
         return reason
     return SetupError(f"{reason} (set by {', '.join(sorted(places))})")
 
 
 def _from_file(configuration: Configuration, table: str, owners: Mapping[str, type[Struct]]) -> dict[str, Any]:
-    said = configuration.tables.get(table, {})
-    where = f"{configuration.path}: [{table}]"
-    require_known(where, said, owners)
     found: dict[str, Any] = {}
-    for name, value in said.items():
-        label = f"{where} {name}"
-        kinds = _settable_kinds(label, kinds_of_option(owners[name], name))
-        if value == NONE and any(kind.base is NoneType for kind in kinds):
-            found[name] = None
-            continue
-        require_kind(label, value, kinds)
-        if any(kind.base is os.PathLike for kind in kinds):
-            found[name] = _placed(value, os.path.dirname(os.path.abspath(configuration.path)))
-        else:
-            found[name] = value
+    for name, value in configuration.tables.get(table, {}).items():
+        try:
+            found[name] = _from_key(configuration, table, name, value, owners)
+        except SetupError as reason:
+            # The file is read again for the line, by those only who are told about it.
+            place = f"{_place(configuration, table, name)}: "
+            raise SetupError(str(reason).replace(f"{configuration.path}: ", place, 1)) from None
     return found
+
+
+def _from_key(
+    configuration: Configuration, table: str, name: str, value: Any, owners: Mapping[str, type[Struct]]
+) -> Any:
+    where = f"{configuration.path}: [{table}]"
+    require_known(where, [name], owners)
+    label = f"{where} {name}"
+    kinds = _settable_kinds(label, kinds_of_option(owners[name], name))
+    if value == NONE and any(kind.base is NoneType for kind in kinds):
+        return None
+    require_kind(label, value, kinds)
+    if any(kind.base is os.PathLike for kind in kinds):
+        return _placed(value, os.path.dirname(os.path.abspath(configuration.path)))
+    return value
+
+
+def key_lines(configuration: Configuration) -> dict[tuple[str, str], int]:
+    """Return on which line of a file each table and each option stands, by table and name; a table has no name."""
+    found: dict[tuple[str, str], int] = {}
+    if not configuration.path:
+        return found
+    table = ""
+    with open(configuration.path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            header = HEADER.match(line)
+            key = KEY.match(line)
+            if header is not None:
+                table = header[1]
+                found.setdefault((table, ""), number)
+            elif key is not None:
+                found.setdefault((table, key[1]), number)
+    return found
+
+
+def _place(configuration: Configuration, table: str, name: str) -> str:
+    """Return the file and the line of an option; the file alone where the line cannot be told."""
+    try:
+        line = key_lines(configuration).get((table, name))
+    except (OSError, UnicodeDecodeError):
+        line = None
+    if line is None:
+        return configuration.path
+    return f"{configuration.path}:{line}"
 
 
 def _placed(value: object, folder: str) -> Any:

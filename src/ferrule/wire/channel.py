@@ -32,9 +32,14 @@ class Traits(Struct, frozen=True, kw_only=True):
     """Whether the peer is a process that begins and ends with the channel: it is given time for both."""
     mirrors: bool = False
     """Whether headers repeat what a request says, as over HTTP: a client finds out which arguments of a tool."""
+    headers: bool = False
+    """Whether the answer has headers, as over HTTP: then `add_headers` adds to them."""
 
 
 NO_TRAITS = Traits()
+
+SHORT_SESSION = 8
+"""Characters of a session's id that are shown: whoever knows all of them can use the session."""
 
 
 Gap = Literal["session", "stream"]
@@ -89,11 +94,18 @@ class Channel(Protocol):
     def bytes_out(self) -> int:
         """How many bytes were written, where the channel counts them."""
 
+    @property
+    def short_session(self) -> str:
+        """How the id of the session begins that requests go with, where the transport has one; for people to read."""
+
     def withdrawn(self) -> None:
         """Called when the request this channel was made for gets no answer, because the peer cancelled it."""
 
     def release(self) -> None:
         """Let the reader of the answer go while the call runs on; the reader comes back for it."""
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to the answer this channel was made for, unless it has begun already."""
 
     def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
         """Send as `send` does, knowing how the message may be handled on its way."""
@@ -122,12 +134,16 @@ class ChannelDefaults:
     congested: bool = False
     bytes_in: int = 0
     bytes_out: int = 0
+    short_session: str = ""
 
     def withdrawn(self) -> None:
         """Do nothing."""
 
     def release(self) -> None:
         """Do nothing."""
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Do nothing: answers have no headers."""
 
     def send_with(self: Channel, message: Message | Sequence[Message], handling: Handling) -> None:
         """Send the message: it is handled like any other."""
@@ -179,6 +195,17 @@ class MessageReceiver(Protocol):
         """Take a request."""
 
 
+@runtime_checkable
+class PatientReceiver(Protocol):
+    """What a receiver has whose requests can wait before they are sent, while a person logs in."""
+
+    def request_held(self, identity: Id) -> None:
+        """Let a request of ours wait as long as it takes: the peer does not have it yet."""
+
+    def request_released(self, identity: Id, seconds: float) -> None:
+        """Let its time begin anew: it is sent now, after so many seconds."""
+
+
 class Origin(Struct, frozen=True):
     """What the transport knows about a sender."""
 
@@ -196,6 +223,8 @@ class Origin(Struct, frozen=True):
     """The principal whose key that is, where a verifier has made one."""
     request: Id | None = None
     """The request of ours on whose stream it came, where the transport knows."""
+    http: str = ""
+    """The version of HTTP it came over; empty for other transports."""
 
     @property
     def binding(self) -> str | None:

@@ -84,7 +84,7 @@ class LineFramer:
 
     def feed(self, data: bytes) -> Frames:
         """Take what was read. Return the lines it completes."""
-        if b"\r" in data:
+        if data.find(b"\r") >= 0:  # `in` would make an exception: it asks first whether this is a number
             # CRLF becomes a line end and a blank line, which is nothing: so no state is needed between CR and LF.
             data = data.replace(b"\r", b"\n")
         lines = data.split(b"\n")

@@ -94,10 +94,10 @@ class SseParser:
             self._after_return = False
             if data[0] == 0x0A:
                 data = data[1:]
-        if b"\r" in data:
+        if data.find(b"\r") >= 0:  # `in` would make an exception: it asks first whether this is a number
             self._after_return = data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        if b"\n" not in data:
+        if data.find(b"\n") < 0:
             self._hold(data)
             return []
         if self._parts:

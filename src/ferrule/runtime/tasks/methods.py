@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
 
-from ferrule.errors import InvalidParams, Refusal
+from ferrule.errors import Busy, InvalidParams, Refusal
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler
 from ferrule.runtime.tasks.form import cursor_after, describe, read_cursor
@@ -64,16 +65,12 @@ class TaskMethods:
     async def listed(self, call: Call) -> ListTasksResult:
         """Return the caller's tasks, page by page."""
         self._admit(call, "tasks.list")
-        tasks = self._tasks
-        now = self._tasks.settings.clock()
         after = read_cursor(call.params.cursor)
-        found = await tasks.settings.store.page(tasks.owner(call), after, PAGE_SIZE + 1, now)
+        found = await self._tasks.page_of_all(self._tasks.owner(call), after, PAGE_SIZE + 1)
         page = found[:PAGE_SIZE]
         listed = []
-        for stored in page:
-            live = tasks.live.get(stored.id)
-            newest = stored if live is None else live.kept
-            listed.append(describe(newest, call.peer.revision, Task))
+        for task in page:
+            listed.append(describe(task, call.peer.revision, Task))
         more = None
         if len(found) > PAGE_SIZE:
             more = cursor_after(page[-1])
@@ -85,6 +82,10 @@ class TaskMethods:
         run = self._tasks.live.get(task.id)
         if run is not None:
             await run.answer(call.params.input_responses)
+        elif not task.ended and self._tasks.others is not None:
+            await self._tasks.others.answer(task, call.params.input_responses)
+        elif self._tasks.peers is not None:
+            await self._tasks.peers.answer(task.id, call.params.input_responses)
         return EmptyResult()
 
     async def cancel(self, call: Call) -> CancelTaskResult:
@@ -102,12 +103,19 @@ class TaskMethods:
         return describe(task, revision, CancelTaskResult)
 
     async def _cancel_elsewhere(self, task: StoredTask) -> StoredTask:
-        """Mark a task that another process runs: it finds out when it has something to tell."""
+        """Let another process end its task, or mark it: whoever runs it is told, or finds out when it has something."""
+        if self._tasks.peers is not None:
+            ended = await self._tasks.peers.cancel(task.id)
+            if ended is not None:
+                return ended
         settings = self._tasks.settings
         cancelled = structs.replace(
             task, status="cancelled", status_message=CANCELLED, updated=settings.clock(), input_requests={}
         )
         if await settings.store.update(cancelled, GOING_ON):
+            if self._tasks.others is not None and task.node:
+                with suppress(Busy):  # it finds out by itself
+                    await self._tasks.others.cancelled(task)
             return cancelled
         return await settings.store.get(task.id, settings.clock()) or cancelled
 

@@ -22,6 +22,7 @@ from ferrule.errors import (
     InvalidRequest,
     PeerError,
     Refusal,
+    StoreUnavailable,
 )
 from ferrule.protocol.call import Call
 from ferrule.protocol.needs import Need, Question
@@ -67,10 +68,7 @@ class OpenQuestion:
 
 
 class Owner(Protocol):
-    """The side whose tasks run, as far as a run needs it: whom to notify, and how results are kept."""
-
-    def changed(self, task: StoredTask) -> None:
-        """Notify those who subscribed to a task."""
+    """The side whose tasks run, as far as a run needs it: what may be told, and how results are kept."""
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now to the caller of a task."""
@@ -102,8 +100,14 @@ class Tasks(Protocol):
     def stop(self, run: TaskRun) -> None:
         """Stop the work of a task."""
 
+    def changed(self, task: StoredTask) -> None:
+        """Called when a task has changed."""
+
     def ended(self, run: TaskRun) -> None:
         """Called when a task has ended."""
+
+    def save_later(self, task: StoredTask) -> None:
+        """Tell the store how a task stands as soon as it can be told."""
 
 
 class TaskRun:
@@ -178,7 +182,11 @@ class TaskRun:
             if self.kept.ended:
                 return False
             after = structs.replace(self.kept, updated=self._tasks.settings.clock(), **members)
-            kept = await self._tasks.settings.store.update(after, GOING_ON)
+            try:
+                kept = await self._tasks.settings.store.update(after, GOING_ON)
+            except StoreUnavailable:
+                kept = True
+                self._tasks.save_later(after)
             if not kept:
                 # Ended from elsewhere, or gone: what runs here is nobody's any more.
                 ended = await self._tasks.settings.store.get(self.id, 0.0)
@@ -199,7 +207,7 @@ class TaskRun:
         if self.call.peer.revision.tasks_by_request:
             task = self.call.peer.revision.trim(self.as_told())
             self._send(Notification(TASK_STATUS_CHANGED, task))
-        self._tasks.holder.changed(self.kept)
+        self._tasks.changed(self.kept)
 
     def _wake(self) -> None:
         waiting = self._watchers

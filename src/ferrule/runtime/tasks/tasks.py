@@ -9,13 +9,18 @@ import os
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from ferrule.errors import Busy
+from msgspec import Raw, structs
+
+from ferrule.errors import Busy, Internal, StoreUnavailable
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
 from ferrule.runtime.dispatch import label_of
+from ferrule.runtime.tasks.elsewhere import OtherNodes
 from ferrule.runtime.tasks.run import TaskRun
 from ferrule.runtime.tasks.settings import TaskSettings
+from ferrule.schema.tasks import GOING_ON, TaskError
 from ferrule.stores.contracts import StoredTask
+from ferrule.stores.metered import MeteredTasks, Report
 from ferrule.supervision.scope import Scope
 
 
@@ -48,6 +53,28 @@ class TaskHolder(Protocol):
         """Read the result of a task that is kept."""
 
 
+class TaskPeers(Protocol):
+    """The other processes that run tasks of the same holder."""
+
+    mark: str
+    """How the ids of our own tasks begin."""
+
+    async def get(self, task_id: str) -> StoredTask | None:
+        """Return a task of another process; None where none has it."""
+
+    async def cancel(self, task_id: str) -> StoredTask | None:
+        """End a task of another process, and return how it stands; None where none runs it."""
+
+    async def answer(self, task_id: str, responses: dict[str, Raw]) -> None:
+        """Hand a task of another process the answers to what it asked."""
+
+    async def page(self, owner: str, after: tuple[float, str] | None, limit: int) -> list[StoredTask]:
+        """Return tasks of one owner that other processes have, in no order."""
+
+    def changed(self, task_id: str) -> None:
+        """Tell other processes that a task of ours changed."""
+
+
 logger = logging.getLogger("ferrule.tasks")
 
 ID_BYTES = 24
@@ -59,6 +86,10 @@ A multiple of three, so that base64 pads nothing.
 LEAST_SWEEP = 1.0
 """Seconds between two looks for tasks that have expired, at least."""
 
+SAVE_AGAIN = 1.0
+"""Seconds between two tries to tell a store that is away."""
+
+DIED = "The node that ran the task is gone"
 STOPPED = "The server stopped before the task was done"
 EXPIRED = "The task took longer than it is kept"
 
@@ -73,6 +104,13 @@ class Tasks:
         """Tasks that run here and have not ended."""
         self._working: dict[TaskRun, str] = {}
         """Whatever runs, with its owner: also what was ended and does not heed it."""
+        self.peers: TaskPeers | None = None
+        """The other processes that run tasks of the holder; None where there are none."""
+        self.others: OtherNodes | None = None
+        """The other nodes that run tasks of the same store; None where there are none."""
+        self._unsaved: dict[str, StoredTask] = {}
+        """How tasks stand that the store could not be told of."""
+        self._saving: asyncio.TimerHandle | None = None
         self._scope: Scope | None = None
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -92,6 +130,10 @@ class Tasks:
     def offered(self) -> dict[str, object]:
         """What is declared to peers that ask for tasks; where a caller cannot be known again, there is no list."""
         return self.settings.declared(self.holder.requests)
+
+    def measure(self, report: Report) -> None:
+        """Report every operation of the store from now on."""
+        self.settings = structs.replace(self.settings, store=MeteredTasks(self.settings.store, report))
 
     # -- the beginning
 
@@ -120,7 +162,7 @@ class Tasks:
         asked = wanted(call.params.task).ttl if by_request else None
         self._make_sure_of_room(run, owner)
         task = StoredTask(
-            id=base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode(),
+            id=self._new_id(),
             owner=owner,
             tool=self.holder.named(call),
             status_message=message,
@@ -128,6 +170,7 @@ class Tasks:
             updated=now,
             ttl=settings.lifetime(None if asked is None else asked / 1000),
             poll_interval=settings.poll_interval,
+            node="" if self.others is None else self.others.name,
         )
         self._working[run] = owner
         try:
@@ -143,6 +186,10 @@ class Tasks:
             self._look_later(task.ttl)
         logger.info("task %s: %s was started", task.id[:6], task.tool)
         return task
+
+    def _new_id(self) -> str:
+        mark = "" if self.peers is None else self.peers.mark
+        return mark + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
 
     def _make_sure_of_room(self, run: TaskRun, owner: str) -> None:
         most = self.settings.max_running
@@ -161,13 +208,80 @@ class Tasks:
     async def find(self, call: Call, task_id: str) -> StoredTask | None:
         """Return a task this caller may see, as it stands now."""
         run = self.live.get(task_id)
-        if run is None:
-            task = await self.settings.store.get(task_id, self.settings.clock())
-        else:
-            task = run.kept
-        if task is not None and task.owner in ("", self.owner(call)):
+        task = await self.kept(task_id)
+        if self.peers is not None and run is None and (task is None or not task.ended):
+            # Another worker may know it better than what is kept.
+            task = await self.peers.get(task_id) or task
+        if task is None or task.owner not in ("", self.owner(call)):
+            return None
+        if run is None and not task.ended and self.others is not None and task.node:
+            return await self._elsewhere(task, self.others)
+        return task
+
+    async def _elsewhere(self, task: StoredTask, others: OtherNodes) -> StoredTask:
+        """Return a task of another node as it stands; one whose node is dead has failed."""
+        if task.node != others.name and await others.lives(task.node):
             return task
-        return None
+        settings = self.settings
+        error = TaskError(code=Internal.code, message=DIED)
+        failed = structs.replace(
+            task, status="failed", status_message=DIED, error=error, updated=settings.clock(), input_requests={}
+        )
+        if await settings.store.update(failed, GOING_ON):
+            return failed
+        return await settings.store.get(task.id, settings.clock()) or failed
+
+    # -- a store that is away
+
+    def save_later(self, task: StoredTask) -> None:
+        """Tell the store how a task stands as soon as it can be told."""
+        self._unsaved[task.id] = task
+        if self._saving is None:
+            self._saving = self.loop.call_later(SAVE_AGAIN, lambda: self.scope.spawn(self._save()))
+
+    async def _save(self) -> None:
+        self._saving = None
+        for task in list(self._unsaved.values()):
+            try:
+                await self.settings.store.update(task, GOING_ON)
+            except StoreUnavailable:
+                self.save_later(task)
+                return
+            if self._unsaved.get(task.id) is task:
+                del self._unsaved[task.id]
+
+    async def kept(self, task_id: str) -> StoredTask | None:
+        """Return a task as it stands now; None where there is none here."""
+        run = self.live.get(task_id)
+        if run is not None:
+            return run.kept
+        return self._unsaved.get(task_id) or await self.settings.store.get(task_id, self.settings.clock())
+
+    async def page(self, owner: str, after: tuple[float, str] | None, limit: int) -> list[StoredTask]:
+        """Return tasks of one owner that are here, by time of creation, those after a given one, at most so many."""
+        found = []
+        for stored in await self.settings.store.page(owner, after, limit, self.settings.clock()):
+            run = self.live.get(stored.id)
+            found.append(stored if run is None else run.kept)
+        return found
+
+    async def page_of_all(self, owner: str, after: tuple[float, str] | None, limit: int) -> list[StoredTask]:
+        """Return tasks of one owner as `page` does, also those of other processes."""
+        found = await self.page(owner, after, limit)
+        if self.peers is None:
+            return found
+        by_id = {task.id: task for task in found}
+        for task in await self.peers.page(owner, after, limit):
+            by_id.setdefault(task.id, task)
+        return sorted(by_id.values(), key=lambda task: (task.created, task.id))[:limit]
+
+    def changed(self, task: StoredTask) -> None:
+        """Called when a task has changed."""
+        self.holder.changed(task)
+        if self.peers is not None:
+            self.peers.changed(task.id)
+        if self.others is not None:
+            self.others.changed(task)
 
     # -- the end
 
@@ -215,9 +329,10 @@ class Tasks:
 
     async def close(self, why: str = STOPPED) -> None:
         """End every task that still runs: their holder stops."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        for timer in (self._sweep, self._saving):
+            if timer is not None:
+                timer.cancel()
+        self._sweep = self._saving = None
         if self._scope is None:
             return
         for run in list(self._working):
