@@ -17,8 +17,26 @@ FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
 OWN_ROUTED = "ferrule-routed"
 OWN_BEFORE = "ferrule-before"
-YARDSTICKS = (SKETCH, CONSTANT, OWN_STDIO, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_BEFORE)
-"""What is no peer: servers that do next to nothing, and ourselves in other circumstances."""
+OWN_CACHED, OWN_RS256, OWN_ES256 = "ferrule-cached", "ferrule-rs256", "ferrule-es256"
+OWN_WORKERS = "ferrule-2-workers"
+OWN_STORES = "ferrule-redis"
+OWN_PROTECTED = (OWN_CACHED, OWN_RS256, OWN_ES256)
+RS256_ALONE, ES256_ALONE = "rs256 alone", "es256 alone"
+YARDSTICKS = (
+    SKETCH,
+    CONSTANT,
+    OWN_STDIO,
+    OWN_BARE,
+    OWN_LAYER,
+    OWN_ROUTED,
+    OWN_BEFORE,
+    OWN_WORKERS,
+    OWN_STORES,
+    *OWN_PROTECTED,
+    RS256_ALONE,
+    ES256_ALONE,
+)
+"""What is no peer: servers that do next to nothing, parts, and ourselves in other circumstances."""
 
 V8_WARM_UP = 3.0
 """V8 goes on optimising an HTTP server for some six seconds, three times the warm-up of a full run."""

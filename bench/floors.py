@@ -6,13 +6,25 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, OWN_BARE, OWN_LAYER, OWN_ROUTED, OWN_STDIO, is_python
+from bench.contestants import (
+    CONSTANT,
+    FERRULE,
+    OWN_BARE,
+    OWN_CACHED,
+    OWN_ES256,
+    OWN_LAYER,
+    OWN_ROUTED,
+    OWN_RS256,
+    OWN_STDIO,
+    is_python,
+)
 from bench.core_ops import PARTS, Part
 from bench.messages import Era
 from bench.results import Results
 from bench.scenarios import COLD_CASE, case_name
 from bench.sockets.idle import CONNECTIONS
 from bench.sockets.scenarios import IDLE_CASE as IDLE_CONNECTIONS
+from bench.streamable import protected, stored, storm, workers
 from bench.streamable.scenarios import FAN_OUT_MODES, IDLE_CASE, fan_out_case
 from bench.streamable.scenarios import case_name as http_case
 from bench.streamable.sessions import SESSIONS, STREAMS
@@ -150,6 +162,34 @@ def _routed_share(limit: float) -> Floor:
     return Floor("routed", "in memory, routed to one of two: CPU, times a direct call", limit, figure, at_most=True)
 
 
+def _protected_share(name: str, limit: float) -> Floor:
+    """Return what a call costs that shows a token, beside one that needs none."""
+    text = f"HTTP call, {name}: CPU, times an unprotected call"
+    return Floor(protected.SCENARIO, text, limit, lambda results: protected.share(results, name), at_most=True)
+
+
+def _worker_floors() -> list[Floor]:
+    """Return what a call costs with two workers beside one process, and what it costs to hand a connection over."""
+    text = "HTTP call, two workers on free cores: rate by CPU of a call, times one process"
+    handed = "HTTP, a connection handed over to another worker: CPU, µs"
+    return [
+        Floor(workers.SCENARIO, text, 1.7, workers.rate),
+        Floor(workers.SCENARIO, handed, 200, workers.hand_over, at_most=True),
+    ]
+
+
+def _stored_share(limit: float) -> Floor:
+    """Return what a call costs whose session is in Redis too, at the node that has it."""
+    text = "HTTP call, session in Redis: CPU, times one that is not"
+    return Floor(stored.SCENARIO, text, limit, stored.share, at_most=True)
+
+
+def _storm(other: str, limit: float) -> Floor:
+    """Return how much longer a good caller waits beside 64 bad ones than in another case."""
+    text = f"HTTP call, {storm.BAD}: wait of a good caller, times {other}"
+    return Floor(storm.SCENARIO, text, limit, lambda results: storm.slowed(results, other), at_most=True)
+
+
 def _session_memory(limit: float) -> Floor:
     text = "HTTP: resident KB of an idle session"
     figure = partial(_own, scenario="http_sessions", case=IDLE_CASE, name="session_kb")
@@ -211,6 +251,13 @@ FLOORS = (
     _within("middleware", "x1", OWN_BARE, 1.1, "in memory, middleware not used"),
     _layer_price(),
     _routed_share(1.3),
+    _protected_share(OWN_CACHED, 1.2),
+    _protected_share(OWN_RS256, 3.5),
+    _protected_share(OWN_ES256, 6),
+    *_worker_floors(),
+    _stored_share(1.15),
+    _storm(storm.ALONE, 1.5),
+    _storm(storm.GOOD, 1.5),
     *_socket_floors(),
     *_http_floors(),
     _times("http_list", http_case(Mode.JSON, 1), BEST_PEER, 60, "HTTP list of 1000 tools"),

@@ -61,9 +61,9 @@ class Counter:
         sys.settrace(None)
 
 
-def new_server() -> Server:
+def new_server(**options: Any) -> Server:
     """Make a server with one small tool."""
-    app = Server("instructions")
+    app = Server("instructions", **options)
 
     @app.tool
     async def add(a: int, b: int) -> int:
@@ -113,9 +113,9 @@ class Switch:
         done.wait()
 
 
-async def count_served(listener: Any, drive: Callable[[int, Switch], None]) -> float:
-    """Count what a server does for one operation of a client in another thread."""
-    app = new_server()
+async def count_served(listener: Any, drive: Callable[[int, Switch], None], **options: Any) -> float:
+    """Count what a server with these options does for one operation of a client in another thread."""
+    app = new_server(**options)
     ready = asyncio.Event()
     serving = asyncio.ensure_future(_serve(app, listener, ready))
     await ready.wait()
@@ -183,6 +183,7 @@ OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
     "call in memory": count_in_memory,
     "call in memory, to one of two servers": lambda: count_in_memory(2),
     "call over TCP": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}")),
+    "call over TCP with metrics": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}"), metrics=True),
     "call over WebSocket": lambda: count_served(WebSocket(port=0), calls_to("ws://127.0.0.1:{port}/mcp/ws")),
     "call over HTTP": lambda: count_served(http(), calls_to("http://127.0.0.1:{port}/mcp")),
     "call over HTTP with metrics": lambda: count_served(http(metrics=True), calls_to("http://127.0.0.1:{port}/mcp")),

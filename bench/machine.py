@@ -52,6 +52,15 @@ def cpu_seconds(pid: int) -> float:
     return total / 1e9
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """Return how long a process and its children have run, those that run still."""
+    total = cpu_seconds(pid)
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(FileNotFoundError):
+            total += cpu_seconds(int(child))
+    return total
+
+
 def resident_mib(pid: int) -> float:
     """Return how much memory a process holds."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,16 @@ from bench.contestants import FERRULE, YARDSTICKS
 FOLDER = Path(__file__).resolve().parent / "results"
 
 NOT_COMPARED = frozenset({"round", "operations", "seconds"})
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One contestant's CPU time as a multiple of another's."""
+
+    median: float
+    """Of all pairs of windows that were measured one after the other."""
+    error: float
+    """The standard error of that median."""
 
 
 @dataclass
@@ -51,6 +62,22 @@ class Results:
             for name in names
             if name not in NOT_COMPARED
         }
+
+    def ratio(self, scenario: str, case: str, contestant: str, other: str) -> Ratio | None:
+        """Compare two contestants, window by window: whatever disturbs the machine disturbs both of a pair."""
+        ours = self._cpu_times(scenario, case, contestant)
+        theirs = self._cpu_times(scenario, case, other)
+        ratios = [now / was for now, was in zip(ours, theirs, strict=False) if was]
+        if not ratios:
+            return None
+        middle = statistics.median(ratios)
+        away = statistics.median(abs(each - middle) for each in ratios)
+        # A median errs 1.253 times as much as a mean, and a standard deviation is 1.483 median deviations (normal law).
+        return Ratio(middle, 1.253 * 1.483 * away / len(ratios) ** 0.5)
+
+    def _cpu_times(self, scenario: str, case: str, contestant: str) -> list[float]:
+        rows = [row for row in self._of(scenario, case) if row["contestant"] == contestant]
+        return [row["cpu_us"] for row in rows if row.get("cpu_us")]
 
     def best_peer(
         self, scenario: str, case: str, figure: str, among: Callable[[str], bool] | None = None

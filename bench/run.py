@@ -4,10 +4,15 @@
 
 Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, routed, watched (one
 process); core_ops_1k … core_ops_1m, and core_ops_sustained for 30 s; tcp, ws, tcp_idle, which `sockets` means together;
-and over HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means. Without a
-choice everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its figures are
-coarse. `--before` measures another checkout of Ferrule in turn with this one, prints what became slower or faster, and
-exits with 1 where an operation costs over 10 % more than before.
+and over HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means, and
+http_protected, calls with tokens, http_storm, bad tokens beside a good one, http_workers, calls to two workers, and
+http_stores, calls of sessions in Redis.
+Without a choice everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its
+figures are coarse. `--before` measures another checkout of Ferrule in turn with this one, prints what became slower or
+faster, and exits with 1 where an operation costs over 10 % more than before. Each window is compared with the one
+beside it, and the median of those ratios counts: on a machine with other guests many short windows (`--rounds 40
+--seconds 0.1`) tell more than few long ones. One process can be 5 % slower than the next by the luck of its memory
+alone: `--starts 5` starts every server five times.
 """
 
 from __future__ import annotations
@@ -29,14 +34,22 @@ from bench.results import Results, stamp, write_record
 from bench.rounds import Pace
 from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_core_sustained, run_loads, run_memory
 from bench.sockets.scenarios import SOCKETS, run_sockets, socket_field
+from bench.streamable.protected import SCENARIO as PROTECTED
+from bench.streamable.protected import run_protected
 from bench.streamable.scenarios import HTTP, run_http
+from bench.streamable.stored import SCENARIO as STORED
+from bench.streamable.stored import run_stored
+from bench.streamable.storm import SCENARIO as STORM
+from bench.streamable.storm import run_storm
+from bench.streamable.workers import SCENARIO as WORKERS
+from bench.streamable.workers import run_workers
 from bench.tables import report
 from bench.watched import SCENARIO as WATCHED
 from bench.watched import run_watched
 
 GROUPS = {"http": HTTP, "sockets": SOCKETS}
-DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, "core_ops_100k"]
-ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, WATCHED, *WORKLOADS, SUSTAINED]
+DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, PROTECTED, STORM, WORKERS, STORED, WATCHED, "core_ops_100k"]
+ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, PROTECTED, STORM, WORKERS, STORED, WATCHED, *WORKLOADS, SUSTAINED]
 
 BUDGET = 1.1
 """What one operation may cost, as a multiple of what it did before."""
@@ -56,6 +69,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--only", type=_words, default=[], help="which contestants, by how their names begin")
     parser.add_argument("--before", type=Path, help="another checkout of this project to compare with")
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--starts", type=int, default=1, help="how often all servers are started anew")
     parser.add_argument("--seconds", type=float, help="length of one window")
     parser.add_argument("--warm-up", type=float, help="seconds of load before the first window of a server")
     parser.add_argument("--quick", action="store_true", help="one short round")
@@ -89,9 +103,8 @@ def field_of(everyone: list[Contestant], only: list[str]) -> list[Contestant]:
     return [one for one in field if one.ready]
 
 
-def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | None = None) -> Results:
-    """Run the scenarios."""
-    results = Results()
+def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | None, results: Results) -> None:
+    """Run the scenarios once, with servers started for it."""
     added = [] if earlier is None else [before(earlier)]
     if any(name in scenarios for name in (*STDIO, *IN_MEMORY, *SOCKETS)):
         field = field_of([*added, *contestants()], only)
@@ -102,13 +115,20 @@ def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | N
         run_sockets(scenarios, socket_field(field), pace, results)
     if any(name in scenarios for name in HTTP):
         run_http(scenarios, field_of([*added, *http_contestants()], only), pace, results)
+    if PROTECTED in scenarios:
+        run_protected(pace, results)
+    if WORKERS in scenarios:
+        run_workers(pace, results)
+    if STORED in scenarios:
+        run_stored(pace, results)
+    if STORM in scenarios:
+        run_storm(pace, results)
     if WATCHED in scenarios:
         run_watched(results)
     for workload in [name for name in scenarios if name in WORKLOADS]:
         run_core_ops(workload, results)
     if SUSTAINED in scenarios:
         run_core_sustained(results)
-    return results
 
 
 def judged(scenarios: list[str], only: list[str]) -> list[str]:
@@ -119,13 +139,15 @@ def judged(scenarios: list[str], only: list[str]) -> list[str]:
 
 
 def compared(results: Results) -> str:
-    """Return a table of what one operation costs now beside what it cost before."""
-    lines = ["", "| scenario | case | before, µs | now, µs | now / before |", "|---|---|---|---|---|"]
+    """Return a table of what one operation costs now beside what it cost before, with the error of the comparison."""
+    lines = ["", "| scenario | case | before, µs | now, µs | now / before | ± |", "|---|---|---|---|---|---|"]
     for scenario, case in results.cases():
-        was = results.best(scenario, case, OWN_BEFORE).get("cpu_us")
-        now = results.best(scenario, case, FERRULE).get("cpu_us")
-        if was and now:
-            lines.append(f"| {scenario} | {case} | {was:.2f} | {now:.2f} | {now / was:.3f} |")
+        found = results.ratio(scenario, case, FERRULE, OWN_BEFORE)
+        if found is not None:
+            was = results.best(scenario, case, OWN_BEFORE)["cpu_us"]
+            now = results.best(scenario, case, FERRULE)["cpu_us"]
+            ratio = f"{found.median:.3f} | {found.error:.3f}"
+            lines.append(f"| {scenario} | {case} | {was:.2f} | {now:.2f} | {ratio} |")
     return "\n".join(lines)
 
 
@@ -133,10 +155,9 @@ def regressions(results: Results) -> list[str]:
     """Return what costs more than before by over the budget."""
     found = []
     for scenario, case in results.cases():
-        was = results.best(scenario, case, OWN_BEFORE).get("cpu_us")
-        now = results.best(scenario, case, FERRULE).get("cpu_us")
-        if was and now and now > was * BUDGET:
-            found.append(f"{scenario} {case}: {was:.2f} µs before, {now:.2f} µs now")
+        ratio = results.ratio(scenario, case, FERRULE, OWN_BEFORE)
+        if ratio is not None and ratio.median > BUDGET:
+            found.append(f"{scenario} {case}: {ratio.median:.3f} times what it was before")
     return found
 
 
@@ -161,7 +182,9 @@ def main() -> int:
     pace = pace_of(chosen)
     sys.path.insert(0, str(PROJECT / "src"))
     pin(GENERATOR_CORE)
-    results = measure(chosen.scenarios, chosen.only, pace, chosen.before)
+    results = Results()
+    for _ in range(chosen.starts):
+        measure(chosen.scenarios, chosen.only, pace, chosen.before, results)
     verdicts = judge(results, judged(chosen.scenarios, chosen.only))
     print(report(results, verdicts))
     if chosen.before is not None:

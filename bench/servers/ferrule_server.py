@@ -1,6 +1,9 @@
 """Contestant: Ferrule, through its public names only."""
 
+import os
+
 from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
+from protection import protection
 
 from ferrule import Server
 
@@ -8,7 +11,7 @@ MANY = 10_000
 """As many as all listeners of a process take together."""
 
 chosen = options()
-app = Server("bench", version="1")
+app = Server("bench", version="1", **protection())
 
 
 @app.tool
@@ -45,10 +48,14 @@ async def static() -> str:
 for tool in extra_tools(chosen.tools) or [bump, search]:
     app.add_tool(tool)
 
-if chosen.transport == "stdio":
-    app.run()
-elif chosen.transport in ("tcp", "ws"):
-    app.run(chosen.transport, port=chosen.port, max_connections=MANY)
-else:
-    response = {"session-json": "json", "session-sse": "sse", "stateless": "auto"}[chosen.mode]
-    app.run("http", port=chosen.port, response=response)
+if __name__ == "__main__":
+    if chosen.transport == "stdio":
+        app.run()
+    elif chosen.transport in ("tcp", "ws"):
+        app.run(chosen.transport, port=chosen.port, max_connections=MANY)
+    else:
+        response = {"session-json": "json", "session-sse": "sse", "stateless": "auto"}[chosen.mode]
+        several = {}
+        if "BENCH_WORKERS" in os.environ:  # a checkout of long ago has no such option
+            several["workers"] = int(os.environ["BENCH_WORKERS"])
+        app.run("http", port=chosen.port, response=response, **several)

@@ -12,7 +12,7 @@ import select
 import time
 
 from bench.figures import Window, percentiles
-from bench.machine import cpu_seconds, resident_mib
+from bench.machine import family_cpu_seconds, resident_mib
 from bench.messages import FIRST_ID, Operation
 from bench.process import FEWEST_ANSWERS, SILENCE_LIMIT, BadAnswer, time_limit
 from bench.streamable.server import HttpServer, result_of
@@ -28,12 +28,12 @@ class Connection:
 
     __slots__ = ("after", "answered", "before", "identity", "received", "sent", "socket", "tail")
 
-    def __init__(self, address: Address, operation: Operation) -> None:
+    def __init__(self, address: Address, operation: Operation, source: str = "") -> None:
         self.before, self.after = address.around_id(operation)
         self.answered, self.tail = b"\0", b"\0"
         self.identity = self.received = b""
         self.sent = 0
-        self.socket = connect(address.port)
+        self.socket = connect(address.port, source)
         self.socket.setblocking(False)
 
     def ask(self, identity: bytes) -> None:
@@ -58,6 +58,9 @@ class Connection:
 class HttpLoad:
     """One operation asked again and again of one server, over so many connections."""
 
+    awake = False
+    """Whether to look for answers all the time: no answer of a slow server pays for waking us up then."""
+
     def __init__(self, server: HttpServer, operation: Operation, connections: int) -> None:
         self._server = server
         self._operation = operation
@@ -74,9 +77,9 @@ class HttpLoad:
             self._connect()
             self._keep_going(warm_up)
             self._latencies.clear()
-            cpu_before, before = cpu_seconds(self._server.pid), _now()
+            cpu_before, before = family_cpu_seconds(self._server.pid), _now()
             answers = self._keep_going(seconds, FEWEST_ANSWERS)
-            took, cpu = (_now() - before) / 1e9, cpu_seconds(self._server.pid) - cpu_before
+            took, cpu = (_now() - before) / 1e9, family_cpu_seconds(self._server.pid) - cpu_before
             latencies = sorted(self._latencies)
             waiting = self._count
             while waiting:
@@ -97,11 +100,13 @@ class HttpLoad:
         self._poll.close()
 
     def _connect(self) -> None:
-        for address in self._server.sessions(self._count):
-            connection = Connection(address, self._operation)
+        for connection in self._open(self._server.sessions(self._count)):
             self._connections[connection.socket.fileno()] = connection
             self._poll.register(connection.socket, select.EPOLLIN)
         self._ask(list(self._connections.values()))
+
+    def _open(self, addresses: list[Address]) -> list[Connection]:
+        return [Connection(address, self._operation) for address in addresses]
 
     def _keep_going(self, seconds: float, at_least: int = 0) -> int:
         answers, end = 0, _now() + int(seconds * 1e9)
@@ -121,16 +126,22 @@ class HttpLoad:
     def _take(self) -> list[Connection]:
         """Wait for something to arrive; gives the connections that have their answer."""
         answered = []
-        for descriptor, _ in self._poll.poll():
+        ready = self._poll.poll(0 if self.awake else None)
+        while not ready:
+            ready = self._poll.poll(0)
+        for descriptor, _ in ready:
             connection = self._connections[descriptor]
             data = _received(connection)
             if not connection.repeated(data) and not self._judge(connection, data):
                 connection.received = data
                 continue
             connection.received = b""
-            self._latencies.append(_now() - connection.sent)
+            self._keep(connection, _now() - connection.sent)
             answered.append(connection)
         return answered
+
+    def _keep(self, connection: Connection, latency: int) -> None:
+        self._latencies.append(latency)
 
     def _judge(self, connection: Connection, data: bytes) -> bool:
         """Take an answer apart and learn its shape; False while it is not whole, raises BadAnswer when it is wrong."""

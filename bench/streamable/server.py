@@ -24,8 +24,9 @@ def result_of(response: Response, number: int) -> dict:
 class HttpServer(ServerProcess):
     """A contestant's server that has answered an opening request."""
 
-    def __init__(self, contestant: Contestant, mode: Mode, extra_tools: int = 0) -> None:
+    def __init__(self, contestant: Contestant, mode: Mode, extra_tools: int = 0, token: str = "") -> None:
         self.mode = mode
+        self._token = token
         self.next_id = FIRST_ID
         self.port = free_port()
         self.joining = contestant.joining
@@ -44,7 +45,7 @@ class HttpServer(ServerProcess):
     @property
     def nowhere(self) -> Address:
         """The address of requests that belong to no session."""
-        return Address(self.port, self.mode.era)
+        return Address(self.port, self.mode.era, token=self._token)
 
     def sessions(self, count: int) -> list[Address]:
         """Return so many addresses to ask at, each with a session of its own where the mode has sessions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bench.contestants import FERRULE, Contestant
+from bench.contestants import FERRULE, OWN_BEFORE, Contestant
 from bench.machine import cpu_seconds, resident_mib
 from bench.messages import OPERATIONS
 from bench.process import time_limit
@@ -23,7 +23,7 @@ LIMIT = 300.0
 
 def measure_sessions(contestant: Contestant, warm_up: float) -> dict:
     """Open sessions on a fresh server, then streams, and let every one of them answer."""
-    share = 1 if contestant.name == FERRULE else PEER_SHARE
+    share = 1 if contestant.name in (FERRULE, OWN_BEFORE) else PEER_SHARE
     sessions, streams = SESSIONS // share, STREAMS // share
     server = StreamingServer(contestant, Mode.JSON, streams=0)
     try:

@@ -40,6 +40,8 @@ class Address:
     port: int
     era: Era
     session: bytes = b""
+    token: str = ""
+    """What is shown to a server that asks who calls."""
 
     def head(self, verb: str) -> bytes:
         """Return what every request begins with, up to what is its own."""
@@ -50,6 +52,8 @@ class Address:
         ]
         if self.session:
             lines.append(f"Mcp-Session-Id: {self.session.decode()}")
+        if self.token:
+            lines.append(f"Authorization: Bearer {self.token}")
         return "\r\n".join(lines).encode() + b"\r\n"
 
     def post_head(self, length: int, method: str = "", name: str = "") -> bytes:
@@ -152,9 +156,9 @@ def events(stream: bytes) -> list[bytes]:
     return found
 
 
-def connect(port: int) -> socket.socket:
-    """Open a connection that gives up on a silent server."""
-    connection = socket.create_connection((HOST, port), SILENCE_LIMIT)
+def connect(port: int, source: str = "") -> socket.socket:
+    """Open a connection that gives up on a silent server; from another address of this machine, where one is named."""
+    connection = socket.create_connection((HOST, port), SILENCE_LIMIT, (source, 0) if source else None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

@@ -122,13 +122,15 @@ def test_a_tenth_more_than_before_fails_the_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], now: float, code: int
 ) -> None:
     """PERF-12: `--before` exits with 1 where an operation costs over 10 % more."""
-    measured = results.Results()
-    measured.add("call", "x1", OWN_BEFORE, 1, {"cpu_us": 10.0, "per_s": 1.0})
-    measured.add("call", "x1", FERRULE, 1, {"cpu_us": now, "per_s": 1.0})
+
+    def measure(scenarios: object, only: object, pace: object, before: object, into: results.Results) -> None:
+        into.add("call", "x1", OWN_BEFORE, 1, {"cpu_us": 10.0, "per_s": 1.0})
+        into.add("call", "x1", FERRULE, 1, {"cpu_us": now, "per_s": 1.0})
+
     monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(run, "PROJECT", tmp_path)
     monkeypatch.setattr(run, "pin", lambda core: None)
-    monkeypatch.setattr(run, "measure", lambda *given: measured)
+    monkeypatch.setattr(run, "measure", measure)
     monkeypatch.setattr(run, "report", lambda *given: "")
     monkeypatch.setattr(run, "judge", lambda *given: [])
     monkeypatch.setattr(sys, "argv", ["bench.run", "call", "--before", str(tmp_path)])
