@@ -1,4 +1,4 @@
-"""Lets the tests of the documents import their helper."""
+"""Lets the tests of the documents import their helper, and what builds the site."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "site"))

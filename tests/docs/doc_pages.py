@@ -14,6 +14,7 @@ PATIENCE = 400
 
 ROOT_PAGES = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES = [*ROOT_PAGES, PROJECT / "examples" / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+HOME = PROJECT / "docs" / "index.md"
 START = sorted((PROJECT / "docs" / "start").glob("*.md"))
 GUIDES = sorted((PROJECT / "docs" / "guides").glob("*.md"))
 

@@ -83,7 +83,8 @@ def _is_foreign(member: object) -> bool:
 def entry(name: str) -> list[str]:
     """Return the lines of one public name."""
     thing = getattr(ferrule, name)
-    lines = ["", f"## {name}", ""]
+    shown = name.replace("__", r"\_\_")
+    lines = ["", f"## {shown}", ""]
     if isinstance(thing, str):
         return [*lines, "The version of this package."]
     if not callable(thing):

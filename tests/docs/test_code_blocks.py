@@ -1,8 +1,9 @@
 """The Python in the documents runs, and prints what the documents say it prints.
 
-A block with a title is a file. The files of the README, of docs/start together, and of each guide share a folder. A
-file whose name begins with test_ is given to pytest, one that is followed by a text block is run and must print just
-that, and any other is served and asked what it offers. Blocks without a title are fragments: they must compile.
+A block with a title is a file. The files of the README, of the home page, of docs/start together, and of each guide
+share a folder. A file whose name begins with test_ is given to pytest, one that is followed by a text block is run and
+must print just that, and any other is served and asked what it offers. Blocks without a title are fragments: they must
+compile.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ferrule import Client
 from ferrule.testing import ERAS
 from patience import PATIENT
 
-GROUPS = [[doc_pages.ROOT_PAGES[0]], doc_pages.START, *([guide] for guide in doc_pages.GUIDES)]
+GROUPS = [[doc_pages.ROOT_PAGES[0]], [doc_pages.HOME], doc_pages.START, *([guide] for guide in doc_pages.GUIDES)]
 GROUP_OF = {page: number for number, group in enumerate(GROUPS) for page in group}
 
 ALL = doc_pages.python_blocks([page for group in GROUPS for page in group])

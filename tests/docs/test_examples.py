@@ -21,7 +21,12 @@ SAYS = {
         "the handler was entered 3 time(s), the card charged 1 time(s)",
     ],
     # PROG-07: long work tells how far it is.
-    "long_job.py": ["counted to 3; was told: at 1, at 2, at 3", "called off", "too slow"],
+    "long_job.py": [
+        "counted to 3; was told: at 1, at 2, at 3",
+        "called off",
+        "too slow",
+        "the task ended with 5",
+    ],
     "changes.py": ["written in the handshake era", "written in the stateless era"],
     "over_http.py": [
         "protocol 2025-11-25; booked Rome: row 12, window (receipt-Rome-12); packed map; packed hat",
@@ -43,11 +48,13 @@ SAYS = {
 }
 ARGUMENTS = {"tour.py": ["200"]}
 SERVERS = {"hello_server.py", "demo_server.py"}
+TESTED = {path.name.removeprefix("test_") for path in (doc_pages.PROJECT / "tests" / "examples").glob("test_*.py")}
+"""Programs with arguments, which have tests of their own."""
 
 
 def test_every_example_is_run_and_listed():
     files = {path.name for path in EXAMPLES.glob("*.py")}
-    assert files == {*SAYS, *SERVERS}
+    assert files == {*SAYS, *SERVERS, *TESTED}
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert [name for name in files if f"`{name}`" not in page] == []
 
