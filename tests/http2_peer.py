@@ -64,6 +64,7 @@ class Http2Peer:
         self.events: list[Event] = []
         self.goaway: GoAwayFrame | None = None
         """The last that came."""
+        self.goaways = 0
         self.closed = False
         self._unread = b""
         self.acknowledge = True
@@ -131,13 +132,18 @@ class Http2Peer:
             data = await self.reader.read(65536)
         except ConnectionError:
             data = b""
-        if not data:
+        if data:
+            self.hear(data)
+        else:
             self.closed = True
-            return
+
+    def hear(self, data: bytes) -> None:
+        """Take bytes the server has sent, and say what the protocol answers."""
         self._unread += data
         while (frame := self._next()) is not None:
             if frame[3] == GoAwayFrame.type:
                 # Not for h2, which would hear nothing more: answers may follow.
+                self.goaways += 1
                 self.goaway = GoAwayFrame(0)
                 self.goaway.parse_body(memoryview(frame[9:]))
             else:

@@ -43,7 +43,8 @@ def test_the_numbers_stand_in_one_table() -> None:
     found = [
         f"{path.relative_to(source)}: {line.strip()}"
         for path in source.rglob("*.py")
-        if path.name != "codes.py"
+        # What `ferrule check` says to authors of other servers is prose.
+        if path.name != "codes.py" and path.parent.parent.name != "check"
         for line in path.read_text(encoding="utf-8").splitlines()
         if NUMBER.search(line)
     ]

@@ -34,23 +34,23 @@ app.run()
 ROOMS = {
     "": "codes errors",
     "balancing": "token_bucket",
-    "budgets": "account bounds collector process shares weight",
+    "budgets": "account allocator bounds collector process shares weight",
     "identity": "principal verifier",
     "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",
     "runtime": "batch dispatch holdings link requests sessionless",
-    "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts resources"
-    " roots rounds sampling tasks tools wrapped",
+    "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prefix prompts"
+    " resources roots rounds sampling tasks tools wrapped",
     "server": "application foreign_names server settings",
     "server.calls": "client_requests context execution forms kept_results media oversize results services slots"
     " streams threads tool_results",
     "server.extensions": "extension",
     "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
     "server.functions.types": "constraints form known pydantic_types readable records unions",
-    "server.hosting": "builtins directory entrance host lifespans link_state listeners local serving tree",
+    "server.hosting": "builtins directory entrance host lifespans link_state listeners local runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
     "server.offers": "catalogue completions descriptions entry function_tool mount_point mounts offers prompts refusals"
-    " resources switches tool_entry tools visibility",
+    " resources switches tool_entry tools versions visibility",
     "settings": "option sources",
     "supervision": "backoff child event_loop group logs restart scope signals start supervisor tracebacks",
     "transports": "backpressure contract registry shutdown stream unfinished",

@@ -22,7 +22,11 @@ PUBLIC = {
     *("BreakerSettings", "BulkheadSettings", "EjectionSettings", "RetrySettings", "Hedge", "NoTarget", "Overloaded"),
     *("Message", "UserMessage", "AssistantMessage"),
     *("WebRequest", "WebResponse", "WebSocket"),
-    *("ANONYMOUS", "Principal", "RequestFacts", "Verifier", "Forbidden", "Unauthorized"),
+    *("OAuth", "ClientCredentials", "Bearer", "EnterpriseManaged", "WorkloadIdentity"),
+    *("AuthorizationFailed", "LoginRequired"),
+    *("ANONYMOUS", "Principal", "RequestFacts", "Verifier", "Forbidden", "Unauthorized", "OAuthProxy"),
+    *("Introspection", "JWT", "OIDC", "StaticTokens"),
+    *("Stores",),
     "__version__",
 }
 

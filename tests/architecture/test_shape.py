@@ -13,13 +13,13 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 370,  # 285 of them before balancing, registry, routing, settings, supervisors and telemetry
-    "modules under 60 lines": 86,
+    "modules": 551,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
+    "modules under 60 lines": 124,
     "conditional expressions per 1000": 14,
     "comprehensions per 1000": 12,
     "Any per 1000": 25,
     "gerund module names": 1,
-    "public attributes of the largest class": 73,  # a client of several targets has a router
+    "public attributes of the largest class": 75,  # a client of several has a router, or servers and a source
     "modules in the largest ring": 0,
 }
 

@@ -18,6 +18,7 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 WORDS_OF_THE_SPECIFICATION = {
     ("client/client.py", "server_info"),
     ("routing/client.py", "server_info"),
+    ("routing/combined/client.py", "server_info"),
     ("client/link/opening.py", "_server_info"),
     ("server/calls/context.py", "info"),
 }

@@ -13,10 +13,10 @@ from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.sessions import Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
-from ferrule.transports.http.engine.accounting import Accounting
 from ferrule.transports.http.engine.body import ChunkedBody
 from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.head_parser import Unacceptable
+from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.old_sse.endpoint import query_of
 from ferrule.transports.http.routes.web import WebRequest
@@ -47,7 +47,7 @@ async def framing(limit: int, size: int) -> bool:
 
 @probe("EngineSettings(max_buffered=…)", lowered=100_000)
 async def unfinished_bodies(limit: int, size: int) -> bool:
-    ledger = Accounting(_ignore, EngineSettings(max_buffered=limit), 2**30)
+    ledger = EngineState(_ignore, EngineSettings(max_buffered=limit), 2**30)
     connection = mock.Mock(spec=Connection)
     taken = ledger.debit(connection, 10_000) and ledger.debit(connection, size - 10_000)
     ledger.credit(connection, ledger.requests.held)

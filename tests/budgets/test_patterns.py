@@ -37,7 +37,9 @@ class Use(NamedTuple):
 def uses() -> Iterator[Use]:
     """Find every pattern in the source: `re.compile(…)` and `re.match(…, text)` and its like."""
     texts = {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
-    everything = "\n".join(texts.values())
+    applied: dict[str, set[str]] = {}
+    for name, method in re.findall(rf"\b(\w+)\.({'|'.join(METHODS)})\b", "\n".join(texts.values())):
+        applied.setdefault(name, set()).add(method)
     for path, text in texts.items():
         if not re.search(r"^import re$", text, re.MULTILINE):
             continue
@@ -67,9 +69,8 @@ def uses() -> Iterator[Use]:
                 continue  # a pattern that is given by the program, as OpenApiRule's
             methods = (called,)
             if called == "compile":
-                known = named.get(id(node), "")
-                used = re.findall(rf"\b{known}\.({'|'.join(METHODS)})\b", everything) if known else []
-                methods = tuple(sorted(set(used))) or ("match", "fullmatch", "search")
+                used = applied.get(named.get(id(node), ""), ())
+                methods = tuple(sorted(used)) or ("match", "fullmatch", "search")
             yield Use(f"{name}:{node.lineno}", pattern, methods)
 
 

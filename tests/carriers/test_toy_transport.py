@@ -158,4 +158,4 @@ def test_one_that_is_registered_by_hand_is_known_as_well(beside: dict[str, str],
 def test_one_nobody_installed_is_named_as_unknown(beside: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(SERVER)
     done = finished("server.py", env=beside, cwd=tmp_path)
-    assert "unknown transport 'toy': this version has stdio, http, streamable-http" in done.stderr
+    assert "unknown transport 'toy': there are stdio, http, streamable-http" in done.stderr

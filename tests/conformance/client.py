@@ -6,13 +6,23 @@ A scenario says what to do; the library does it. Written with the public surface
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
-from ferrule import Client, ToolError
+from ferrule import (
+    AuthorizationFailed,
+    Client,
+    ClientCredentials,
+    EnterpriseManaged,
+    OAuth,
+    ToolError,
+    WorkloadIdentity,
+)
 from ferrule.schema.tools import Tool
 
 FIRST_STATELESS = "2026-07-28"
@@ -31,9 +41,58 @@ def client_for(url: str, version: str) -> Client:
         roots=["file:///tmp"],
         # Some of the suite's servers have tools and do not declare them.
         strict=False,
+        auth=auth_for(os.environ["MCP_CONFORMANCE_SCENARIO"], context()),
         name="ferrule-conformance",
         version="1.0.0",
     )
+
+
+def context() -> dict[str, Any]:
+    """Return what the suite tells of the scenario."""
+    told: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    return told
+
+
+Credentials = OAuth | ClientCredentials | EnterpriseManaged | WorkloadIdentity
+
+METADATA_URL = "https://conformance-test.local/client-metadata.json"
+"""The suite's authorization servers know this document without fetching it."""
+
+
+def auth_for(scenario: str, told: dict[str, Any]) -> Credentials | None:
+    """Return how to be let in, in a scenario about that."""
+    if not scenario.startswith("auth/"):
+        return None
+    if "private_key_pem" in told:
+        return ClientCredentials(
+            client_id=told["client_id"], key=told["private_key_pem"], algorithm=told["signing_algorithm"]
+        )
+    if "idp_token_endpoint" in told:
+        names = ("client_id", "client_secret", "idp_client_id", "idp_token_endpoint")
+        return EnterpriseManaged(id_token=told["idp_id_token"], **{name: told[name] for name in names})
+    if "valid_jwt" in told:
+        return WorkloadIdentity(client_id=told["client_id"], token=told["valid_jwt"])
+    if scenario == "auth/client-credentials-basic":
+        return ClientCredentials(client_id=told["client_id"], client_secret=told["client_secret"])
+    return OAuth(
+        client_id=told.get("client_id"),
+        client_secret=told.get("client_secret"),
+        client_metadata_url=METADATA_URL,
+        storage="memory",
+        open_browser=follow,
+    )
+
+
+async def follow(url: str) -> str:
+    """Be a person who agrees at once: return where the login page leads to."""
+    return await asyncio.to_thread(_location, url)
+
+
+def _location(url: str) -> str:
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=10)
+    connection.request("GET", f"{parts.path}?{parts.query}")
+    return connection.getresponse().headers["Location"]
 
 
 def accept(question: Any) -> dict[str, Any]:
@@ -86,7 +145,7 @@ async def use_everything(client: Client) -> None:
 async def call_as_told(client: Client) -> None:
     """Make just the calls the scenario lists."""
     await client.list_tools()
-    for call in json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]:
+    for call in context()["toolCalls"]:
         await client.call_tool(call["name"], call["arguments"])
 
 
@@ -145,3 +204,5 @@ if __name__ == "__main__":
         asyncio.run(main())
     except ToolError as failure:
         sys.exit(f"a tool failed: {failure}")
+    except AuthorizationFailed as failure:
+        sys.exit(f"not let in: {failure}")

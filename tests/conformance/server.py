@@ -23,6 +23,7 @@ def options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, help="serve by so many processes")
     parser.add_argument("--watched", metavar="FOLDER", help="record spans, metrics, and receipts in a folder")
     return parser.parse_args()
 
@@ -511,4 +512,4 @@ app.skills(Path(__file__).parent / "skills")
 
 if __name__ == "__main__":
     # A short wait before a client comes back for its stream, so that the scenario on polling is quick.
-    app.run("http", host="127.0.0.1", port=chosen.port, path="/mcp", retry=0.1)
+    app.run("http", host="127.0.0.1", port=chosen.port, path="/mcp", retry=0.1, workers=chosen.workers)

@@ -1,8 +1,9 @@
-"""The gate of coverage tells what is missing; `make coverage` measures."""
+"""The gates of coverage hold, and tell what is missing where they do not: `make coverage` measures all."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parents[1]
+LONG = bool(os.environ.get("FERRULE_LONG"))
+WORKERS = int(os.environ.get("FERRULE_WORKERS", "4"))
+"""How many processes share the tests of `make coverage`."""
 
 
 def load_gate() -> Any:
@@ -59,3 +63,12 @@ def test_a_flow_that_was_not_measured_does_not_pass() -> None:
 
 def test_every_module_of_a_flow_is_there() -> None:
     assert [module for module in MODULES if not (PROJECT / "src" / "ferrule" / module).is_file()] == []
+
+
+@pytest.mark.skipif(not LONG, reason="runs all other tests: `make coverage`")
+@pytest.mark.timeout(0)
+def test_the_gates_hold() -> None:
+    """long:TEST-07, long:SUBS-15, long:TOOL-24, long:PRMT-12."""
+    report = gate.measure(WORKERS)
+    print(f"{report['totals']['percent_covered']:.1f} % of all lines are run")
+    assert gate.shortfalls(report) == []

@@ -297,5 +297,5 @@ def broken(message: Message, chance: random.Random) -> Case:
             del frame[place : place + chance.choice((1, 4, 20))]
         if not frame:
             frame += b"{"
-    frame = frame.replace(b"\n", b" ")  # where messages are lines, this would be two of them
+    frame = frame.replace(b"\n", b" ").replace(b"\r", b" ")  # where messages are lines, this would be two of them
     return whole._replace(name=f"{message.name}: broken", frame=bytes(frame), identity=None, sure=False)

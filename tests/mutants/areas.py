@@ -43,6 +43,9 @@ LIMITS = "tests/docs/test_limits.py"
 OBSERVED = "tests/telemetry/test_every_request.py"
 """What observers are told of every request, over real connections."""
 
+TRACED = "tests/telemetry/test_tracer.py"
+"""The spans that links make of requests."""
+
 SHARED = frozenset({OBSERVED})
 """Test files in which one test runs what all of them look at, in a fixture of the module: they judge together."""
 
@@ -51,7 +54,7 @@ AREAS = (
     Area("protocol", ("protocol",), ("tests/protocol", LIMITS)),
     Area("balancing", ("balancing",), ("tests/balancing",), asked_for=True),
     Area("routing", ("routing",), ("tests/routing",), asked_for=True),
-    Area("runtime", ("runtime/*",), ("tests/runtime/*", "tests/telemetry/test_clients.py", OBSERVED, LIMITS)),
+    Area("runtime", ("runtime/*",), ("tests/runtime/*", "tests/telemetry/test_clients.py", OBSERVED, TRACED, LIMITS)),
     Area(
         "tasks",
         ("runtime/tasks",),

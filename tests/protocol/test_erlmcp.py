@@ -16,6 +16,7 @@ REASONS = {
     "Busy": (-32000, 1081),
     "Overloaded": (-32000, 1085),
     "NoTarget": (-32000, 1086),
+    "StoreUnavailable": (-32000, 1081),
     "RateLimited": (-32010, 1003),
     "ResourceNotFound": (-32001, 1046),
     "ToolNotFound": (-32002, 1048),

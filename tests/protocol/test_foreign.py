@@ -72,11 +72,13 @@ def test_an_empty_result_is_completed_as_well() -> None:
 
 
 def test_a_member_that_is_there_already_is_not_written_twice_however_it_is_spelled() -> None:
-    written = rb'{"content":[],"\u005fmeta":{"a":1},"\u0072esultType":"complete"}'
-    call = call_from(STATELESS)
-    sealed = msgspec.json.encode(ERA.shape_result(call, Foreign(Raw(written), NEWEST)))
-    assert sealed.count(b"resultType") == 1
-    assert msgspec.json.decode(sealed)["_meta"] == {"a": 1, **OURS}
+    for written in (
+        rb'{"content":[],"\u005fmeta":{"a":1},"\u0072esultType":"complete"}',
+        b'{"content":[],"_meta":{"a":1}}',
+    ):
+        sealed = msgspec.json.encode(ERA.shape_result(call_from(STATELESS), Foreign(Raw(written), NEWEST)))
+        assert sealed.count(b"resultType") == sealed.count(b'"_meta"') == 1
+        assert msgspec.json.decode(sealed)["_meta"] == {"a": 1, **OURS}
 
 
 def test_what_speaks_of_the_other_connection_stays_there() -> None:
@@ -98,6 +100,14 @@ def test_a_caller_of_the_same_revision_gets_the_very_bytes() -> None:
     for version in (OLDEST, NEWEST):
         written = Raw(b'{ "content" : [], "unknown": {"a": 1} }')
         assert call_from(version).era.shape_result(call_from(version), Foreign(written, version)) is written
+
+
+def test_a_call_knows_that_its_answer_is_handed_on() -> None:
+    for version in (OLDEST, STATELESS):
+        call = call_from(version)
+        assert not call.relayed
+        handed_on(call, TEXT, NEWEST)
+        assert call.relayed
 
 
 def test_what_is_older_than_the_newest_handshake_is_read_there_unchanged() -> None:

@@ -329,6 +329,7 @@ PROFILES: list[tuple[Refusal, int, int, int]] = [
     (errors.Internal(), -32603, -32603, -32603),
     (errors.Busy(), -32000, -32603, -32000),
     (errors.RateLimited(0.5), -32000, -32603, -32010),
+    (errors.StoreUnavailable("it is away"), -32000, -32603, -32000),
     (errors.Overloaded(2.5), -32000, -32603, -32000),
     (errors.NoTarget({"a": "breaker open"}), -32000, -32603, -32000),
     (errors.ToolBusy("the tool t", 1, 1), -32000, -32603, -32038),

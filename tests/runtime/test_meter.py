@@ -140,7 +140,7 @@ def test_sessions_are_counted_and_timed_and_those_without_a_session_are_not() ->
         own.ponged(alive=False, closed=True)
         own.closed(None)
         assert (sessions.value, opened.value) == (0, 0)
-        shared = LinkMeter(own._observer, own._meter, own._session, shared=True)
+        shared = LinkMeter(own._observer, own._usual.transport, own._session, shared=True)
         context = copy_context()
         assert shared.opened(context) is context
         shared.closed(None)
@@ -256,7 +256,9 @@ def test_a_request_of_ours_that_could_not_be_sent_is_counted() -> None:
         app = new_app()
         meter = app.link(Origin("test")).watch
         assert isinstance(meter, LinkMeter)
-        awaited: Any = SimpleNamespace(id=1, method="ping", waiter=asyncio.get_running_loop().create_future())
+        awaited: Any = SimpleNamespace(
+            id=1, method="ping", channel=None, waiter=asyncio.get_running_loop().create_future()
+        )
         params = {"a": 1}
         assert meter.sent(awaited, params) is params
         meter.not_sent(awaited, LinkLost("gone"))

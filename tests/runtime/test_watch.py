@@ -47,7 +47,7 @@ def observed(linked: Callable[..., Any]) -> Callable[..., Any]:
     def make(handlers: Any = None, **options: Any) -> tuple[Any, Recorder]:
         recorder = Recorder()
         far = linked(handlers, **options)
-        far.link.watch = LinkWatch(Observers([recorder]), far.link.session, "test", "server")
+        far.link.observe(LinkWatch(Observers([recorder]), far.link.session, "test", "server"))
         return far.greet(), recorder
 
     return make

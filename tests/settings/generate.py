@@ -78,6 +78,14 @@ RESOURCE = "ferrule.server.offers.resources:ResourceOptions"
 PROMPT = "ferrule.server.offers.prompts:PromptOptions"
 PAGE = "ferrule.server.extensions.apps:PageOptions"
 OPENAPI = "ferrule.server.openapi.rules:ImportOptions"
+OAUTH = "ferrule.auth.client.settings:OAuthOptions"
+CREDENTIALS = "ferrule.auth.client.settings:ClientCredentialsOptions"
+WORKLOAD = "ferrule.auth.client.settings:WorkloadOptions"
+ENTERPRISE = "ferrule.auth.client.settings:EnterpriseOptions"
+PROTECTION = "ferrule.auth.server.settings:ResourceSettings"
+TOKENS = "ferrule.auth.server.settings:TokenSettings"
+PROXY = "ferrule.auth.proxy.settings:ProxySettings"
+DEVSERVER = "ferrule.auth.devserver.server:DevSettings"
 
 OF_SERVER = {
     "name": "str | None",
@@ -136,6 +144,22 @@ MODULES: dict[str, dict[str, Keywords]] = {
         "OpenApiKeywords": Keywords(
             "The options of a server made of a web API.", (OPENAPI,), base="ServerKeywords", more=OF_SERVER
         ),
+    },
+    "ferrule.auth.client.keywords": {
+        "OAuthKeywords": Keywords("The options of `OAuth`.", (OAUTH,)),
+        "ClientCredentialsKeywords": Keywords("The options of `ClientCredentials`.", (CREDENTIALS,)),
+        "WorkloadKeywords": Keywords("The options of `WorkloadIdentity`.", (WORKLOAD,)),
+        "EnterpriseKeywords": Keywords("The options of `EnterpriseManaged`.", (ENTERPRISE,)),
+    },
+    "ferrule.auth.devserver.keywords": {
+        "DevServerKeywords": Keywords("The options of `DevServer`.", (DEVSERVER,)),
+    },
+    "ferrule.auth.proxy.keywords": {
+        "ProxyKeywords": Keywords("The options of an OAuth proxy.", (PROXY,)),
+    },
+    "ferrule.auth.server.keywords": {
+        "ProtectionKeywords": Keywords("The options of every verifier of tokens.", (PROTECTION,)),
+        "TokenKeywords": Keywords("The options of a verifier of tokens that say who issued them.", (TOKENS,)),
     },
     "ferrule.client.keywords": {
         "ClientKeywords": Keywords("The options of a client.", (CLIENT, ROUTING), written=OF_TRANSPORTS)

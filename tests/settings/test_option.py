@@ -82,7 +82,7 @@ GOOD = [
 ]
 BAD = [
     ({"name": 5}, "name must be a str, not 5"),
-    ({"colour": "green"}, "colour must be one of red, blue, not 'green'"),
+    ({"colour": "green"}, "colour must be one of blue, red, not 'green'"),
     ({"locked": "no"}, "locked must be True or False, not 'no'"),
     ({"keys": 0}, "keys must be at least 1, not 0"),
     ({"keys": True}, "keys must be a whole number, not True"),
@@ -155,7 +155,7 @@ def test_a_missing_option_is_named() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nmae", "the door: unknown option 'nmae'; did you mean 'name'?; the options are age, name"),
+        ("nmae", "the door: unknown option 'nmae'; did you mean 'name'?"),
         ("zzz", "the door: unknown option 'zzz'; the options are age, name"),
         ("title", "the door: unknown option 'title'; instead of title=… write name=…"),
         ("x" * 1000, f"the door: unknown option '{'x' * 1000}'; the options are age, name"),
@@ -192,9 +192,7 @@ EVERYWHERE: dict[str, tuple[Callable[[], object], str, str]] = {
 @pytest.mark.parametrize("place", EVERYWHERE)
 def test_one_refusal_serves_every_struct(place: str) -> None:
     make, where, meant = EVERYWHERE[place]
-    with pytest.raises(
-        SetupError, match=rf"^{where}: unknown option '\w+'; did you mean '{meant}'\?; the options are "
-    ):
+    with pytest.raises(SetupError, match=rf"^{where}: unknown option '\w+'; did you mean '{meant}'\?$"):
         make()
 
 

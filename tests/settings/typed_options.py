@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ferrule import Client, Context, Graphql, Http, Server, Stdio, SyncClient, Tcp, Unix, WebSocket
-from ferrule.testing.pair import pair
+from ferrule.testing.client_pair import pair
 
 app = Server("typed", page_size=50, tool_timeout=3.0, versions=["2025-11-25"], include_tags={"a"})
 Server("typed", page_sise=50)  # wrong: call-arg

@@ -39,7 +39,12 @@ def load_coverage_map() -> ModuleType:
 
 coverage_map = load_coverage_map()
 MANIFEST = coverage_map.load_manifest()
-EVIDENCE = coverage_map.collect_evidence(MANIFEST)
+
+
+@pytest.fixture(scope="module")
+def evidence() -> coverage_map.Evidence:
+    """What all tests claim: every file of them is read, once."""
+    return coverage_map.collect_evidence(MANIFEST)
 
 
 def read(source: str, place: str = "tests/test_sample.py") -> coverage_map.Evidence:
@@ -89,8 +94,8 @@ def test_waivers_are_for_what_is_built_and_give_a_reason():
         assert waiver.reason.endswith("."), key
 
 
-def test_nothing_is_waived_that_a_test_proves():
-    assert [key for key in MANIFEST.waivers if EVIDENCE.is_claimed(key)] == []
+def test_nothing_is_waived_that_a_test_proves(evidence: coverage_map.Evidence):
+    assert [key for key in MANIFEST.waivers if evidence.is_claimed(key)] == []
 
 
 def test_a_waiver_points_only_to_requirements_that_tests_must_prove():
@@ -111,27 +116,27 @@ def test_the_manifest_has_exactly_the_ids_of_its_sources(namespace: str):
     assert present == wanted
 
 
-def test_no_mention_in_the_tests_is_ambiguous():
-    assert [str(problem) for problem in EVIDENCE.problems if problem.ambiguous] == []
+def test_no_mention_in_the_tests_is_ambiguous(evidence: coverage_map.Evidence):
+    assert [str(problem) for problem in evidence.problems if problem.ambiguous] == []
 
 
-def test_every_id_mentioned_in_the_tests_is_in_the_manifest():
-    assert [str(problem) for problem in EVIDENCE.problems if not problem.ambiguous] == []
+def test_every_id_mentioned_in_the_tests_is_in_the_manifest(evidence: coverage_map.Evidence):
+    assert [str(problem) for problem in evidence.problems if not problem.ambiguous] == []
 
 
 @pytest.mark.parametrize("piece", coverage_map.DONE)
-def test_every_requirement_of_what_is_built_is_proven_or_waived(piece: str):
-    missing = coverage_map.missing(MANIFEST, EVIDENCE, piece)
+def test_every_requirement_of_what_is_built_is_proven_or_waived(piece: str, evidence: coverage_map.Evidence):
+    missing = coverage_map.missing(MANIFEST, evidence, piece)
     assert not missing, f"{len(missing)} of {piece} have no test: {', '.join(row.key for row in missing)}"
 
 
-def test_every_test_that_is_scaled_down_is_run_whole_by_a_long_target():
+def test_every_test_that_is_scaled_down_is_run_whole_by_a_long_target(evidence: coverage_map.Evidence):
     recipes = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
     long_runs = [recipe for recipe in recipes if any(f"{scale}=" in recipe for scale in coverage_map.SCALES)]
     places = [word for recipe in long_runs for word in recipe.split() if word.startswith("tests/")]
     places += [word.removesuffix("run.py") for recipe in recipes for word in recipe.split() if word.endswith("/run.py")]
     assert len(places) > 3
-    for key, tests in EVIDENCE.long.items():
+    for key, tests in evidence.long.items():
         for test in tests:
             assert any(test.startswith(place) for place in places), f"{test} claims {key}, and no long target runs it"
 

@@ -681,6 +681,7 @@ class TestCheapRefusals:
         assert len(frame) == parts * UTF_8_PART
         assert plain(read(frame).params)["a"].startswith("éx")
         assert refused(frame[:-3] + b"\xff" + frame[-2:]).refusal.own_code == PARSE_ERROR
+        assert "position 0" in str(refused(b"\xff" + frame).refusal)
 
     def test_a_long_text_with_one_wide_character_takes_no_multiple_of_itself(self) -> None:
         frame = request(b'{"a":"' + b"x" * 2_000_000 + "😀".encode() + b'"}')
