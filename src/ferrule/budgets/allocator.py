@@ -2,7 +2,8 @@
 
 The C library gives each large block back at once and takes it anew for the next message, page by page: a third of what
 a message of a megabyte costs. Its thresholds hold for the whole process, so only `app.run`, whose process is its own,
-raises them, and not before the first large message. Where the C library has no such thresholds nothing is done.
+raises them, from a large message on until none came for a while: what is taken after that is given back at once again.
+Where the C library has no such thresholds nothing is done.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Protocol, cast
+
+from ferrule.budgets import process
 
 TRIM_THRESHOLD = -1
 MMAP_THRESHOLD = -3
@@ -19,8 +22,12 @@ LARGEST_BLOCK = 32 * 1024 * 1024
 """Bytes of the largest block that is kept; glibc allows no more."""
 KEPT = 2 * LARGEST_BLOCK
 """Bytes that are kept at the end of the heap until all is given back."""
+USUAL = 128 * 1024
+"""Both thresholds as the C library has them at first."""
 QUIET = 2.0
 """Seconds without a large message after which all that is free is given back."""
+LITTLE = 1024 * 1024
+"""Bytes of messages that may still be held when nobody looks again: giving these back can wait."""
 
 
 class Thresholds(Protocol):
@@ -39,6 +46,7 @@ class Allocator:
         self._library: Thresholds | None = None
         self._looked = False
         self._large_messages = 0
+        self._keeps = False
         self._waiting = False
 
     def own_process(self) -> None:
@@ -53,20 +61,32 @@ class Allocator:
         if not self._looked:
             self._looked = True
             self._library = _library()
-            if self._library is not None:
-                self._library.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
-                self._library.mallopt(TRIM_THRESHOLD, KEPT)
+        if self._library is not None and not self._keeps:
+            self._keeps = True
+            self._library.mallopt(MMAP_THRESHOLD, LARGEST_BLOCK)
+            self._library.mallopt(TRIM_THRESHOLD, KEPT)
         if self._library is not None and not self._waiting:
             self._waiting = True
-            asyncio.get_running_loop().call_later(self._quiet, self._look, self._large_messages, self._library)
+            self._look_later(self._library)
+
+    def _look_later(self, library: Thresholds) -> None:
+        asyncio.get_running_loop().call_later(self._quiet, self._look, self._large_messages, library)
 
     def _look(self, seen: int, library: Thresholds) -> None:
-        """Give back what is free where no large message came since the last look."""
-        if self._large_messages == seen:
-            self._waiting = False
-            library.malloc_trim(0)
+        """Give back what is free where no large message came since the last look, until little is held."""
+        if self._large_messages != seen:
+            self._look_later(library)
+            return
+        if self._keeps:
+            self._keeps = False
+            library.mallopt(MMAP_THRESHOLD, USUAL)
+            library.mallopt(TRIM_THRESHOLD, USUAL)
+        library.malloc_trim(0)
+        # What was taken while much was kept is between other blocks: it is not given back when it becomes free.
+        if process.requests.held + process.answers.held > LITTLE:
+            self._look_later(library)
         else:
-            asyncio.get_running_loop().call_later(self._quiet, self._look, self._large_messages, library)
+            self._waiting = False
 
 
 def _library() -> Thresholds | None:
