@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from balancer import Balancer
 from nodes import Nodes
 from plain_http import Tokens, delete, initialize, post
 from redis_server import RedisServer
 
 from ferrule import Client
+from ferrule.errors import StoreUnavailable
 from ferrule.identity.principal import Principal
+from ferrule.stores.stores import Stores
+from ferrule.transports.http.cluster.sessions import ClusterSessions
+from ferrule.transports.http.endpoint.sessions import MovedSession
 
 PATIENCE = 20.0
 
@@ -67,7 +73,7 @@ async def test_a_list_that_changed_at_one_node_is_told_at_all(redis: RedisServer
 
 
 async def test_a_stream_that_was_cut_goes_on_at_another_node(redis: RedisServer) -> None:
-    """The client comes back with the last event it has read, to the other node."""
+    """RES-04: the client comes back with the last event it has read, to the other node."""
     async with Nodes(redis.url) as nodes, Balancer(nodes.ports) as balancer:
         steps: list[float] = []
         async with Client(balancer.url, mode="handshake") as client:
@@ -118,3 +124,61 @@ async def test_a_session_is_nobody_elses_at_any_node(redis: RedisServer) -> None
         assert await delete(second.url, "ada", ada) == 204
         assert await post(first.url, "ada", ada) == 404
         assert await post(second.url, "ada", ada) == 404
+
+
+class Remembered:
+    """What a server remembers of sessions, for one test to say."""
+
+    def __init__(self) -> None:
+        self.said: dict[Any, list[bytes]] = {}
+        self.on_look: Any = lambda link: None
+
+    def said_before(self, link: Any) -> list[bytes]:
+        self.on_look(link)
+        return self.said.get(link, [])
+
+    def written_values(self, link: Any) -> bytes:
+        return b""
+
+    def recognise(self, link: Any, key: str, values: bytes | None) -> None: ...
+
+
+@pytest.mark.parametrize("trouble", ["a session ends meanwhile", "an unforeseen error", "the store goes away"])
+async def test_what_changed_is_still_written_after_a_write_that_went_wrong(trouble: str) -> None:
+    stores = Stores.memory()
+    remembered = Remembered()
+    sessions = ClusterSessions(stores, remembered)
+    place: Any = SimpleNamespace(
+        sessions=SimpleNamespace(
+            record=lambda session, said: MovedSession(session.id, b"{}"),
+            resume=lambda session: None,
+            end=lambda session, moves: None,
+        )
+    )
+    first, second = [SimpleNamespace(id=name, link=object(), used=0.0) for name in ("first", "second")]
+    sessions.open()
+    for each in (first, second):
+        await sessions.keep(place, each)
+
+    def go_wrong(link: Any) -> None:
+        remembered.on_look = lambda link: None
+        if trouble == "a session ends meanwhile":
+            sessions.ended(second)
+        elif trouble == "an unforeseen error":
+            raise ValueError(trouble)
+        else:
+            raise StoreUnavailable(trouble)
+
+    remembered.on_look = go_wrong
+    for each in (first, second):
+        sessions.changed(each.link)
+    await asyncio.sleep(0.1)
+    if sessions.unkept:
+        await sessions.make_sure()
+    remembered.said[first.link] = [b"later"]
+    sessions.changed(first.link)
+    await asyncio.sleep(0.1)
+    found = await stores.sessions.get("first")
+    assert found is not None
+    assert found.said == (b"later",)
+    await sessions.close()

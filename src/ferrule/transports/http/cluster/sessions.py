@@ -216,23 +216,29 @@ class ClusterSessions:
             await asyncio.sleep(WRITE_AFTER)
             self._wake.clear()
             identities = list(self._changed)[:TOGETHER]
+            for identity in identities:
+                del self._changed[identity]
             await asyncio.gather(*[self._write(identity) for identity in identities])
             if self._changed:
                 self._wake.set()
 
     async def _write(self, identity: str) -> None:
-        del self._changed[identity]
         owned = self._owned.get(identity)
         if owned is None or not owned.kept:
             return
-        record = self._described(owned)
         try:
-            is_ours = await self._store.save(record)
+            await self._save(owned)
         except Busy:
             owned.kept = False
             self._has_unkept = True  # written when the store is back
-            return
-        if self._owned.get(identity) is not owned:
+        except Exception:
+            # One session that cannot be written must not keep the others from it.
+            logger.exception("what changed in a session could not be written")
+
+    async def _save(self, owned: OwnedSession) -> None:
+        record = self._described(owned)
+        is_ours = await self._store.save(record)
+        if self._owned.get(record.id) is not owned:
             return
         if is_ours:
             owned.record = record
@@ -352,7 +358,7 @@ class ClusterSessions:
             if owner is None:
                 sought.not_found()
                 return
-            if owner == self.node and sought.identity in self._owned:
+            if owner == self.node and sought.identity in self._owned and not self.cut_off:
                 continue
             if owner != self.node and await self._is_answered_by(owner, sought):
                 return
