@@ -284,6 +284,32 @@ def test_workers_end_with_their_overseer(program: Start) -> None:
     run(work())
 
 
+def test_a_process_that_a_tool_starts_does_not_keep_the_port(program: Start) -> None:
+    """Nor anything else of its worker: whoever connects after the end is refused, not left waiting."""
+    text = (
+        "import os\nfrom ferrule import Server\napp = Server('x')\n"
+        "@app.tool\nasync def start() -> int:\n    return os.system('exec sleep 30 >/dev/null 2>&1 & echo $! >&2')\n"
+        "if __name__ == '__main__':\n    app.run('http', port=0, workers=2)\n"
+    )
+
+    async def work() -> None:
+        one = program(2, text)
+        async with Client(one.url, mode="stateless") as client:
+            assert (await client.call_tool("start")).data == 0
+        one.signal(signal.SIGTERM)
+        code, said = one.end()
+        child = int(said)
+        try:
+            assert code == 0
+            assert {name for name in os.listdir(f"/proc/{child}/fd") if int(name) > 2} == set()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", int(one.url.split(":")[2].split("/")[0])), 5).close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+    run(work())
+
+
 def test_one_signal_ends_all_in_order(program: Start) -> None:
     """A call that runs is answered; the program ends with 0."""
 

@@ -27,6 +27,8 @@ READ_SIZE = 256 * 1024
 MOST_DESCRIPTORS = 16
 """How many descriptors are taken with one reading."""
 DESCRIPTORS = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
+NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Processes that a tool starts do not get the connections of clients."""
 
 
 class Frame(Struct, frozen=True):
@@ -124,7 +126,7 @@ class Pipe:
 
     def _readable(self) -> None:
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS)
+            data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS, NOT_INHERITED)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:

@@ -65,12 +65,18 @@ def write_plan(plan: WorkerPlan) -> bytes:
 
 
 def read_plan(descriptor: int) -> WorkerPlan:
-    """Read a plan; its length stands before it."""
+    """Read a plan; its length stands before it.
+
+    What a worker was given is its own: a process that a tool starts would else keep the port after the server's end.
+    """
     with os.fdopen(os.dup(descriptor), "rb", buffering=0) as pipe:
         size = int.from_bytes(_exactly(pipe, 4), "big")
         if size > LONGEST_PLAN:
             raise SetupError("the plan of a worker is too long")
-        return msgspec.msgpack.decode(_exactly(pipe, size), type=WorkerPlan)
+        plan = msgspec.msgpack.decode(_exactly(pipe, size), type=WorkerPlan)
+    for number in (descriptor, plan.status, *plan.listening):
+        os.set_inheritable(number, False)
+    return plan
 
 
 def _exactly(pipe: Any, size: int) -> bytes:
