@@ -8,7 +8,8 @@ from pathlib import Path
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.workers.mesh import Mesh
-from ferrule.workers.neighbours import OWNER_GONE, WorkerNeighbours
+from ferrule.workers.neighbours import MOST_BACKLOG, OWNER_GONE, WorkerNeighbours
+from ferrule.workers.pipe import LONGEST_FRAME
 from ferrule.workers.questions import Questions
 
 REQUEST = HttpRequest("POST", "/mcp", "", {b"a": b"b"}, b"body", "127.0.0.1")
@@ -93,6 +94,48 @@ async def test_who_asked_and_left_is_told_to_the_one_that_answers(tmp_path: Path
     await asyncio.sleep(0.05)
     asking.lost()
     await asyncio.wait_for(left.wait(), 5)
+    for mesh in meshes:
+        mesh.close()
+
+
+async def test_a_client_that_does_not_read_is_cut_and_the_one_that_answers_hears_so(tmp_path: Path) -> None:
+    first, second, *meshes = pair(tmp_path)
+    left = asyncio.Event()
+
+    def answer(request: HttpRequest, responder: Responder) -> None:
+        responder.watch(left.set)
+        responder.begin(200, b"")
+        responder.write(b"one")
+
+    second.handle = answer
+    slow = Noting()
+    slow.backlog = MOST_BACKLOG + 1
+    first.pass_on(THEIRS, REQUEST, slow)
+    await asyncio.wait_for(left.wait(), 5)
+    assert slow.said[-1] == ("cut",)
+    for mesh in meshes:
+        mesh.close()
+
+
+async def test_an_answer_too_long_for_the_mesh_costs_nobody_elses(tmp_path: Path) -> None:
+    first, second, *meshes = pair(tmp_path)
+    waiting: list[Responder] = []
+
+    def answer(request: HttpRequest, responder: Responder) -> None:
+        if request.path == "/mcp":
+            waiting.append(responder)
+        else:
+            responder.reply(200, b"", bytes(LONGEST_FRAME + 1))
+
+    second.handle = answer
+    other, long = Noting(), Noting()
+    first.pass_on(THEIRS, REQUEST, other)
+    first.pass_on(THEIRS, HttpRequest("GET", "/long", "", {}), long)
+    await asyncio.wait_for(long.over.wait(), 5)
+    assert long.said == [("cut",)]
+    waiting[0].reply(200, b"", b"mine")
+    await asyncio.wait_for(other.over.wait(), 5)
+    assert other.said == [(200, b"", b"mine")]
     for mesh in meshes:
         mesh.close()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 
 from ferrule.workers.pipe import CONNECTION, Frame, Pipe
@@ -22,5 +24,33 @@ async def test_a_connection_that_arrives_is_not_for_the_children_of_a_worker() -
     assert served.fileno() == -1, "it has gone"
     for each in (client, frame.connected):
         each.close()
+    for pipe in (sending, receiving):
+        pipe.close()
+
+
+async def test_a_connection_that_could_not_arrive_is_never_taken_for_another() -> None:
+    """Without a free descriptor the system drops it, and the connection of the next frame would be used instead."""
+    here, there = socket.socketpair()
+    clients = [socket.socketpair() for _ in range(2)]
+    arrived: list[Frame] = []
+    lost = asyncio.Event()
+    sending = Pipe(here, lambda pipe, frame: None, lambda pipe: None)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # What was read of the first is so long that it comes in several pieces.
+    sending.send(CONNECTION, 0, b"x" * 2**22, clients[0][1])
+    sending.send(CONNECTION, 0, b"second", clients[1][1])
+    receiving = Pipe(there, lambda pipe, frame: arrived.append(frame), lambda pipe: lost.set())
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, usual[1]))
+        await asyncio.sleep(0.01)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    await asyncio.wait_for(lost.wait(), 5)
+    assert arrived == []
+    for client, served in clients:
+        client.close()
+        served.close()
     for pipe in (sending, receiving):
         pipe.close()

@@ -10,12 +10,13 @@ import socket
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from pace import LONG, prompt
-from worker_program import Knocking, Load, Program, until
+from worker_program import PROGRAM, Knocking, Load, Program, until
 
 from ferrule import Client
 from ferrule.errors import CallFailed
@@ -202,6 +203,23 @@ def test_all_workers_are_replaced_without_a_lost_call(program: Start) -> None:
                 await anext(aiter(changes))
 
     run(work())
+
+
+async def test_a_worker_that_dies_while_its_successor_begins_has_only_one(program: Start, tmp_path: Path) -> None:
+    """The successor would take the place of the one that was started instead, and end: others found nobody there."""
+    slowly = tmp_path / "slowly"
+    one = program(2, PROGRAM.replace("kept = []", f"kept = []\nif os.path.exists({str(slowly)!r}): time.sleep(30)"))
+    slowly.touch()
+    before = one.workers
+    one.signal(signal.SIGHUP)
+    await until(lambda: len(one.workers) == 3)
+    (successor,) = set(one.workers) - set(before)
+    await asyncio.sleep(0.5)
+    slowly.unlink()
+    os.kill(before[0], signal.SIGKILL)
+    await until(lambda: successor not in one.workers, within=10)
+    await until(lambda: len(one.workers) == 2)
+    assert await processes_that_answer(one.url, "handshake") <= set(one.workers)
 
 
 async def test_all_sessions_of_a_worker_move_to_its_successor(program: Start) -> None:

@@ -30,6 +30,7 @@ from ferrule.workers.pipe import (
     FINISH,
     GIVEN,
     GONE,
+    LONGEST_FRAME,
     NOTICE,
     PART,
     REQUEST,
@@ -47,6 +48,8 @@ MARK = "."
 """Stands behind the slot, so that an id from a time without workers is nobody's."""
 MAX_FORWARDED = 1000
 """How many requests may wait for other workers at once."""
+MOST_BACKLOG = 4 * 1024 * 1024
+"""Bytes a client may lag behind the answer of another worker before it is cut."""
 OWNER_GONE = b"Bad gateway: the worker that has this session is gone; initialize again\n"
 GIVING_TIME = 5.0
 """How many seconds a request waits for its session, at most."""
@@ -250,8 +253,15 @@ class WorkerNeighbours:
 
     def _part(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.get(frame.exchange)
-        if found is not None:
-            found[1].write(frame.content)
+        if found is None:
+            return
+        responder = found[1]
+        responder.write(frame.content)
+        if responder.backlog > MOST_BACKLOG:
+            # The worker that answers sees only that we take everything.
+            del self._asked[frame.exchange]
+            responder.abort()
+            pipe.send(GONE, frame.exchange)
 
     def _finish(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.pop(frame.exchange, None)
@@ -381,8 +391,12 @@ class RemoteResponder:
         self._end()
 
     def _say(self, kind: int, content: bytes = b"") -> None:
-        if not self.gone:
-            self.pipe.send(kind, self.exchange, content)
+        if self.gone:
+            return
+        if len(content) > LONGEST_FRAME:
+            # It would cost the pipe, and with it the requests of others.
+            kind, content = CUT, b""
+        self.pipe.send(kind, self.exchange, content)
 
     def _end(self) -> None:
         self.gone = True

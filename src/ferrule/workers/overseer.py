@@ -135,7 +135,14 @@ class Slot:
         before = self.process
         if before is None:
             return False
-        successor = await self._start(succeeds=True)
+        try:
+            successor = await self._start(succeeds=True)
+        except OSError as error:
+            logger.error("the worker is not replaced: no process can be started: %s", error)
+            return False
+        # Where it dies meanwhile another is started in its place, and others must not find two there.
+        ended = asyncio.ensure_future(before.wait())
+        ended.add_done_callback(lambda over: None if over.cancelled() else successor.kill())
         try:
             await self._begin(successor)
         except FerruleError as error:
@@ -145,6 +152,8 @@ class Slot:
             successor.kill()
             await successor.wait()
             raise
+        finally:
+            ended.cancel()
         if self.process is not before or not before.serves:
             # It has died meanwhile, and another is started in its place.
             await successor.end(STOP_GRACE)

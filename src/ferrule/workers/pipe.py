@@ -3,6 +3,8 @@
 Rule 1: nothing waits. What the system does not take at once is kept in order, within a bound; beyond it the pipe is
 cut.
 Rule 2: the length of a frame is checked before anything of it is kept.
+Rule 3: a descriptor goes with its own frame. Where one was lost because this process has too many open, the pipe is
+cut: the next one would be taken for it, and one client would read what is for another.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from msgspec import Struct
 
 HEADER = struct.Struct("!BIQ")
 """The kind of a frame, the exchange it belongs to, the length of what follows."""
-LONGEST_FRAME = 64 * 1024 * 1024
+LONGEST_FRAME = 128 * 1024 * 1024
+"""More than the longest message that may be allowed."""
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes that may wait for the other worker."""
 FEW_UNSENT = 256 * 1024
@@ -126,7 +129,7 @@ class Pipe:
 
     def _readable(self) -> None:
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS, NOT_INHERITED)
+            data, ancillary, flags, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS, NOT_INHERITED)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -137,7 +140,7 @@ class Pipe:
                 numbers = array.array("i")
                 numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
                 self._descriptors.extend(numbers)
-        if not data:
+        if not data or flags & socket.MSG_CTRUNC:
             self.close()
             return
         self._read += data

@@ -45,12 +45,12 @@ class WorkerProcess:
         self._watching: asyncio.TimerHandle | None = None
 
     async def start(self, plan: Callable[[int], WorkerPlan], listening: list[int]) -> None:
-        """Start it; the plan is made with the number of the descriptor it shall tell its status on."""
+        """Start it; the plan is made with the number of the descriptor it shall tell its status on. Raises OSError."""
         plan_read, self._control = os.pipe()
         self._status, status_write = os.pipe()
         os.set_blocking(self._status, False)
-        content = write_plan(plan(status_write))
         try:
+            content = write_plan(plan(status_write))
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *COMMAND,
@@ -59,12 +59,16 @@ class WorkerProcess:
                 pass_fds=(plan_read, status_write, *listening),
                 process_group=0,  # Ctrl-C is for the overseer alone
             )
+        except BaseException:
+            self._release()
+            raise
         finally:
             os.close(plan_read)
             os.close(status_write)
         self._heard = self._loop.time()
         self._loop.add_reader(self._status, self._hear)
-        await asyncio.to_thread(os.write, self._control, len(content).to_bytes(4, "big") + content)
+        with suppress(BrokenPipeError):  # it has ended already, and whoever waits for it hears so
+            await asyncio.to_thread(os.write, self._control, len(content).to_bytes(4, "big") + content)
 
     def _hear(self) -> None:
         try:

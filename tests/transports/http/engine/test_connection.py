@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import re
 import time
 import weakref
 from collections.abc import Callable
 from itertools import pairwise
+from typing import NoReturn
 
 import pytest
 from hypothesis import example, given
@@ -1026,7 +1028,13 @@ def _parts(request: HttpRequest) -> tuple[str, str, bytes]:
     return (request.method, request.path, request.body)
 
 
-@pytest.mark.parametrize("why", ["not all is taken", "the peer has ended its side", "it wandered too often"])
+def _no_descriptor() -> NoReturn:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize(
+    "why", ["not all is taken", "the peer has ended its side", "it wandered too often", "too much is open"]
+)
 def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str) -> None:
     bench = keeping()
     if why == "it wandered too often":
@@ -1037,6 +1045,8 @@ def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str) -> No
         bench.wire.backlog = 1
     elif why == "the peer has ended its side":
         bench.connection.eof_received()
+    elif why == "too much is open":
+        bench.connection.socket.dup = _no_descriptor
     answer = bench.answers[0]
     assert isinstance(answer, Answer)
     assert answer.transfer(b"") is None

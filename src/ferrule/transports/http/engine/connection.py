@@ -507,13 +507,17 @@ class Connection(Incoming, asyncio.Protocol):
     def _given_away(self, request: bytes = b"") -> Transfer | None:
         """Return the connection, beginning with a request.
 
-        None where the peer has not taken all answers, or where only we can read what it has encrypted.
+        None where the peer has not taken all answers, where only we can read what it has encrypted, or where there is
+        no descriptor left for it.
         """
         if self.ledger.secure or self.backlog or self._eof:
             return None
         given_away = GIVEN_AWAY[self.state]
+        try:
+            duplicate = self.socket.dup()
+        except OSError:
+            return None  # too many are open
         self._transport.pause_reading()
-        duplicate = self.socket.dup()
         received = request + self._buffer[self._at :]
         self.answer = None
         self.state = given_away
