@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import stat
@@ -242,6 +243,31 @@ def test_a_file_that_stays_locked_fails_what_is_awaited_and_keeps_what_is_writte
             await stores.values.put("a", b"1")
             assert await stores.events.after("ann.1", 0) == [b"x"] * 29
             assert (stores.backend.stats.dropped, stores.backend.stats.failed) == (0, 0)
+
+    run(use())
+
+
+def test_a_file_that_stays_locked_does_not_keep_a_server_from_ending(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is tried for a while, all together, and then given up and counted."""
+    monkeypatch.setattr(module, "GRACE", 0.3)
+
+    async def use() -> None:
+        stores = Stores.sqlite(path)
+        await stores.open()
+        with contextlib.closing(sqlite3.connect(path)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            for number in range(1, 2500):
+                stores.events.append("ann.1", number, b"x", 0.0)
+            awaited = asyncio.ensure_future(stores.values.put("a", b"1"))
+            await asyncio.sleep(0.05)
+            began = time.monotonic()
+            await stores.close()
+            assert time.monotonic() - began < 3.0
+            with pytest.raises(StoreUnavailable, match="locked"):
+                await awaited
+            assert stores.backend.stats.failed == 2499
 
     run(use())
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -35,6 +36,10 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 """What waits for the thread; beyond, what is written behind is dropped, the oldest first."""
 LOCKED_FOR = 5.0
 """Seconds another process may hold the file."""
+LOOK = 0.1
+"""Seconds between two looks whether it still does, and whether the store is being closed."""
+GRACE = 2.0
+"""Seconds that what waits has when the store is closed while another process holds the file."""
 
 # The tables; times are seconds of the store's own clock.
 
@@ -105,6 +110,8 @@ class Database:
         self._changed = threading.Condition()
         self._urgent = False
         self._closing = False
+        self._ends = math.inf
+        """When it gives up waiting for another process that holds the file."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._commits = 0
@@ -148,6 +155,7 @@ class Database:
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
+        self._ends = math.inf
         self._thread = threading.Thread(target=self._run, args=(opened,), name="ferrule-sqlite", daemon=True)
         self._thread.start()
         try:
@@ -157,12 +165,13 @@ class Database:
             raise
 
     async def close(self) -> None:
-        """Commit what waits, then close the file."""
+        """Commit what waits, then close the file. Where another process holds it, that is tried for two seconds."""
         thread = self._thread
         if thread is None:
             return
         with self._changed:
             self._closing = True
+            self._ends = time.monotonic() + GRACE
             self._changed.notify()
         await asyncio.to_thread(thread.join)
         self._thread = None
@@ -249,10 +258,13 @@ class Database:
         try:
             self._transact(connection, batch)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY and not self._closing:
+            if not _is_busy(error):
+                self._commit_each(connection, batch)
+            elif time.monotonic() < self._ends:
                 self._postpone(batch, error)
             else:
-                self._commit_each(connection, batch)
+                for job in batch:
+                    job.error = StoreUnavailable(f"{self.path.name}: {error}")
         except sqlite3.Error:
             self._commit_each(connection, batch)
 
@@ -280,7 +292,7 @@ class Database:
         for job in jobs:
             job.error = None
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             for job in jobs:
                 try:
                     job.result = job.work(connection)
@@ -294,6 +306,18 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
         self._commits += 1
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Begin a transaction as soon as no other process holds the file."""
+        began = time.monotonic()
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= min(began + LOCKED_FOR, self._ends):
+                    raise
+            else:
+                return
 
     def _report(self, batch: list[_Job]) -> None:
         self._ran += len(batch)
@@ -350,6 +374,7 @@ class Database:
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         self._offset = _clock_offset(connection)
         connection.execute("COMMIT")
+        connection.execute(f"PRAGMA busy_timeout={round(LOOK * 1000)}")
 
     def _refuse_strangers(self, connection: sqlite3.Connection) -> None:
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
@@ -361,6 +386,10 @@ class Database:
                 f"{self.path} was written by a newer Ferrule (schema {version}, this one knows {SCHEMA_VERSION}): "
                 "upgrade Ferrule, or choose another path for the store"
             )
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    return error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
