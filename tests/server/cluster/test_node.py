@@ -27,6 +27,17 @@ async def test_a_result_that_is_kept_can_be_read_at_another_node(redis: RedisSer
             assert "x" * 100_000 in str(read.contents[0])
 
 
+async def test_the_store_keeps_no_more_results_than_its_nodes(redis: RedisServer) -> None:
+    """Whoever calls again and again would else fill it for as long as results are kept."""
+    options = {"result_limit": 10_000, "result_policy": "spill", "max_kept_bytes": 1_000_000}
+    async with Nodes(redis.url, 1, **options) as nodes, Client(nodes.each[0].url, mode="stateless") as client:
+        for _ in range(20):
+            await client.call_tool("large")
+        await asyncio.sleep(0.2)
+        kept = redis.command("KEYS", "f:ferrule:v:result:*")
+        assert 1 <= len(kept) <= 10
+
+
 async def test_a_rate_holds_for_all_nodes_together(redis: RedisServer) -> None:
     """Forty a minute for the server: two nodes let those through, and one lease each beyond; then none."""
     async with Nodes(redis.url, rate={"server": "40/min burst 40"}) as nodes:

@@ -712,6 +712,33 @@ def test_an_index_of_tasks_lives_as_long_as_the_last_of_them(redis: RedisServer)
     run(use())
 
 
+def test_nothing_of_nodes_and_streams_is_kept_for_ever(redis: RedisServer) -> None:
+    """Also where Redis has forgotten a stream that goes on, and where nodes died without a word."""
+
+    async def use() -> None:
+        gone = [f"gone{number}" for number in range(50)]
+        async with Stores.redis(redis.url) as stores:
+            stores.bus.subscribe("news", lambda notice: None)
+            stores.events.append("ann.1", 1, b"x", 0.0)
+            await stores.sessions.create(record())
+            await until(lambda: bool(redis.command("EXISTS", "f:ferrule:e:{ann.1}")))
+            redis.command("FLUSHALL")
+            stores.events.append("ann.1", 2, b"x", 0.0)
+            await until(lambda: bool(redis.command("EXISTS", "f:ferrule:e:{ann.1}")))
+            await until(lambda: bool(redis.command("EXISTS", "f:ferrule:sub:news")))
+            for kept in ("f:ferrule:inboxes:", "f:ferrule:sub:news"):
+                redis.command("SADD", kept, *gone)
+            for _ in range(20):
+                async with Stores.redis(redis.url) as other:
+                    other.bus.subscribe("news", lambda notice: None)
+            assert redis.command("SCARD", "f:ferrule:inboxes:") < 30
+            assert redis.command("SCARD", "f:ferrule:sub:news") < 30
+            for key in redis.command("KEYS", "*"):
+                assert redis.command("PTTL", key) > 0, key
+
+    run(use())
+
+
 def test_the_bounds_of_what_waits_are_those_of_the_design() -> None:
     assert 2 * MOST_WAITING == 10_000
     assert 2 * MOST_WAITING_BYTES == 16 * MIB

@@ -48,6 +48,8 @@ class KeptResults:
         self._lock = threading.Lock()
         self.on_keep: Callable[[str, KeptResult], None] | None = None
         """Called with each result that is kept, from any thread; None where there is one node."""
+        self.on_drop: Callable[[list[str]], None] | None = None
+        """Called with the URIs of what made room for others, from any thread; None where there is one node."""
         self.elsewhere: Callable[[str], Awaitable[KeptResult | None]] | None = None
         """Finds a result that another node keeps; None where there is one node."""
 
@@ -64,14 +66,16 @@ class KeptResults:
         size = len(body) if isinstance(body, bytes) else 0
         uri = PREFIX + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
         with self._lock:  # files are kept from worker threads
-            self._make_room(owner, size)
+            dropped = self._make_room(owner, size)
             kept = self._kept[uri] = KeptResult(owner, self._clock() + self.ttl, body, mime_type, size)
         if self.on_keep is not None:
             self.on_keep(uri, kept)
+        if dropped and self.on_drop is not None:
+            self.on_drop(dropped)
         return uri
 
-    def _make_room(self, owner: Hashable, size: int) -> None:
-        """Forget what expired, then the owner's oldest, then the oldest."""
+    def _make_room(self, owner: Hashable, size: int) -> list[str]:
+        """Forget what expired, then the owner's oldest, then the oldest. Return what was forgotten before its time."""
         now = self._clock()
         own = []
         held = 0
@@ -81,11 +85,17 @@ class KeptResults:
             elif kept.owner == owner:
                 own.append(uri)
                 held += kept.size
+        dropped = []
         while own and (held + size > self.max_bytes // SHARE or len(own) >= MOST_KEPT // SHARE):
-            held -= self._kept.pop(own.pop(0)).size
+            oldest = own.pop(0)
+            held -= self._kept.pop(oldest).size
+            dropped.append(oldest)
         total = self.size
         while self._kept and (total + size > self.max_bytes or len(self._kept) >= MOST_KEPT):
-            total -= self._kept.pop(next(iter(self._kept))).size
+            oldest = next(iter(self._kept))
+            total -= self._kept.pop(oldest).size
+            dropped.append(oldest)
+        return dropped
 
     def forget(self, owner: Hashable) -> None:
         """Let go of what was kept for an owner that is gone."""

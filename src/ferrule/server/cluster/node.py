@@ -153,6 +153,7 @@ class ServerNode:
         self._open_task_bus()
         self._results_scope = Scope(asyncio.get_running_loop())
         self._services.kept_results.on_keep = self._keep_result
+        self._services.kept_results.on_drop = self._drop_results
         self._services.kept_results.elsewhere = self._find_result
         await lease.start()
         await self._take_keys()
@@ -208,6 +209,7 @@ class ServerNode:
     async def _close(self) -> None:
         await self._close_task_bus()
         self._services.kept_results.on_keep = None
+        self._services.kept_results.on_drop = None
         self._services.kept_results.elsewhere = None
         await self._results_scope.close(RESULTS_GRACE)
         if self._keeping is not None:
@@ -308,6 +310,15 @@ class ServerNode:
         with contextlib.suppress(Busy):
             ttl = self._services.kept_results.ttl
             await self.stores.values.put(RESULT + uri, msgspec.msgpack.encode(shown), ttl)
+
+    def _drop_results(self, uris: list[str]) -> None:
+        """Take out of the store what made room here, so that it keeps no more than its nodes; from any thread."""
+        self._services.changes.soon(lambda: self._results_scope.spawn(self._delete_results(uris)))
+
+    async def _delete_results(self, uris: list[str]) -> None:
+        with contextlib.suppress(Busy):
+            for uri in uris:
+                await self.stores.values.delete(RESULT + uri)
 
     async def _find_result(self, uri: str) -> KeptResult | None:
         """Return a result that another node keeps."""

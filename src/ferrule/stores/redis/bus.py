@@ -23,7 +23,7 @@ from ferrule.stores.memory_cluster import Subscribers, TopicSubscription
 from ferrule.stores.redis.backend import RedisBackend
 from ferrule.stores.redis.connection import RedisAway, disconnect, exchange
 from ferrule.stores.redis.lane import DEADLINE, PROBE
-from ferrule.stores.redis.scripts import OPEN_INBOX, PUBLISH, SKIP
+from ferrule.stores.redis.scripts import OPEN_INBOX, PUBLISH, SKIP, SUBSCRIBE
 
 logger = logging.getLogger("ferrule.stores")
 
@@ -87,15 +87,16 @@ class RedisBus:
         is_new = topic not in self._subscribers.topics
         subscription = self._subscribers.add(topic, heard, missed)
         if is_new:
-            self._listen("SADD", topic)
+            # On the lane of our notices, so what we publish next, we hear.
+            self._redis.write(self._redis.key("bus", self.node), *self._subscribing(topic))
         return subscription
 
-    def _deserted(self, topic: str) -> None:
-        self._listen("SREM", topic)
+    def _subscribing(self, topic: str) -> tuple[Any, ...]:
+        """Return the command by which this node hears a topic."""
+        return ("EVALSHA", SUBSCRIBE.sha, 1, self._redis.key("sub", topic), *self._about_us)
 
-    def _listen(self, command: str, topic: str) -> None:
-        """Change whether this node hears a topic; on the lane of our notices, so what we publish next, we hear."""
-        self._redis.write(self._redis.key("bus", self.node), command, self._redis.key("sub", topic), self.node)
+    def _deserted(self, topic: str) -> None:
+        self._redis.write(self._redis.key("bus", self.node), "SREM", self._redis.key("sub", topic), self.node)
 
     # -- the inbox
 
@@ -103,10 +104,14 @@ class RedisBus:
     def _keys(self) -> list[str]:
         return [self._inbox, self._inbox + ":n", self._redis.key("inboxes")]
 
+    @property
+    def _about_us(self) -> tuple[str, str, int]:
+        return (self.node, self._redis.key("in"), INBOX_TTL)
+
     async def _opened(self) -> None:
         # There is an inbox before anything can be sent to it; without Redis, as soon as it can be reached.
         with contextlib.suppress(StoreUnavailable):
-            _, number, last = await self._redis.run_mended(OPEN_INBOX, self._keys, INBOX_TTL, self.node)
+            _, number, last = await self._redis.run_mended(OPEN_INBOX, self._keys, *self._about_us)
             self._number = int(number)
             self._last = last
         self._task = asyncio.get_running_loop().create_task(self._follow())
@@ -153,9 +158,9 @@ class RedisBus:
     async def _check(self, connection: AbstractConnection) -> None:
         """Make sure of the inbox and the subscriptions; notice that Redis has forgotten them."""
         keys = self._keys
-        commands: list[tuple[Any, ...]] = [("EVALSHA", OPEN_INBOX.sha, len(keys), *keys, INBOX_TTL, self.node)]
+        commands: list[tuple[Any, ...]] = [("EVALSHA", OPEN_INBOX.sha, len(keys), *keys, *self._about_us)]
         for topic in self._subscribers.topics:
-            commands.append(("SADD", self._redis.key("sub", topic), self.node))
+            commands.append(self._subscribing(topic))
         async with asyncio.timeout(DEADLINE):
             opened, *added = await exchange(connection, commands)
         if isinstance(opened, Exception):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Collection
 from hashlib import blake2b
 from typing import Any
@@ -22,7 +21,7 @@ from ferrule.stores.records import (
     encode_value,
 )
 from ferrule.stores.redis.backend import RedisBackend
-from ferrule.stores.redis.scripts import CREATE_TASK, REPLACE, UPDATE_TASK
+from ferrule.stores.redis.scripts import APPEND_EVENT, CREATE_TASK, REPLACE, UPDATE_TASK
 
 
 def _checked(encoded: bytes) -> bytes:
@@ -173,8 +172,6 @@ class RedisEvents:
     def __init__(self, redis: RedisBackend, age: float) -> None:
         self._redis = redis
         self._age = round(age * 1000)
-        self._prolonged: dict[str, float] = {}
-        """When each stream was last given its time to live."""
 
     def _key(self, stream: str) -> str:
         return self._redis.key("e", f"{{{stream}}}")
@@ -182,13 +179,7 @@ class RedisEvents:
     def append(self, stream: str, number: int, first: int, event: bytes) -> None:
         """Keep one event, and forget those of the stream before the number `first`."""
         key = self._key(stream)
-        self._redis.write(key, "XADD", key, "MINID", f"{first}-0", f"{number}-0", "d", event)
-        # A tenth of its age is close enough, and spares most of the commands.
-        now = time.monotonic()
-        if self._prolonged.get(stream, 0.0) + self._age / 10_000 <= now:
-            self._prolonged.pop(stream, None)
-            self._prolonged[stream] = now
-            self._redis.write(key, "PEXPIRE", key, self._age)
+        self._redis.write_script(APPEND_EVENT, [key], f"{first}-0", f"{number}-0", event, self._age)
 
     def trim(self, stream: str, first: int) -> None:
         """Forget the events of a stream before a number."""
@@ -197,18 +188,11 @@ class RedisEvents:
 
     def forget(self, stream: str) -> None:
         """Forget a stream."""
-        self._prolonged.pop(stream, None)
         key = self._key(stream)
         self._redis.write(key, "UNLINK", key)
 
     def sweep(self) -> None:
-        """Redis forgets streams by itself; forget when they were prolonged."""
-        old = time.monotonic() - self._age / 1000
-        while self._prolonged:
-            stream = next(iter(self._prolonged))
-            if self._prolonged[stream] > old:
-                return
-            del self._prolonged[stream]
+        """Redis forgets streams by itself."""
 
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Return the events after a number, in order; None when some of them are forgotten."""

@@ -106,6 +106,14 @@ redis.call('HINCRBY', KEYS[1], 'e', 1)
 return 1
 """)
 
+# -- events: the number of an event is its id in a stream
+
+APPEND_EVENT = Script("""
+-- KEYS: stream. ARGV: the first number that is kept, the number, the event, milliseconds the stream is kept.
+redis.call('XADD', KEYS[1], 'MINID', ARGV[1], ARGV[2], 'd', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+""")
+
 # -- tasks: r record, s status; an index for each owner, with members that sort by creation and id
 
 CREATE_TASK = Script("""
@@ -249,17 +257,41 @@ end
 return 1
 """)
 
-OPEN_INBOX = Script("""
--- KEYS: inbox, its number, all inboxes. ARGV: ttl, node.
+LISTEN = """
+local function listen(nodes, node, inboxes, ttl)
+  -- Takes out some that are gone, so that a set does not grow with every process that ever was.
+  for _, other in ipairs(redis.call('SRANDMEMBER', nodes, 8)) do
+    if other ~= node and redis.call('EXISTS', inboxes .. other) == 0 then redis.call('SREM', nodes, other) end
+  end
+  local added = redis.call('SADD', nodes, node)
+  redis.call('PEXPIRE', nodes, ttl)
+  return added
+end
+"""
+
+SUBSCRIBE = Script(
+    LISTEN
+    + """
+-- KEYS: nodes of a topic. ARGV: node, keys of inboxes begin with, ttl. Whether it was new there.
+return listen(KEYS[1], ARGV[1], ARGV[2], ARGV[3])
+"""
+)
+
+OPEN_INBOX = Script(
+    LISTEN
+    + """
+-- KEYS: inbox, its number, all inboxes. ARGV: node, keys of inboxes begin with, ttl.
 -- Whether it was there, the number of the last notice, the place of the last one.
 local had = redis.call('EXISTS', KEYS[1])
-redis.call('SADD', KEYS[3], ARGV[2])
+listen(KEYS[3], ARGV[1], ARGV[2], ARGV[3])
 if had == 0 then redis.call('XADD', KEYS[1], '*', 'n', 0) end
-redis.call('PEXPIRE', KEYS[1], ARGV[1])
-redis.call('PEXPIRE', KEYS[2], ARGV[1])
+redis.call('SET', KEYS[2], 0, 'NX')
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[3])
 local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-return {had, redis.call('GET', KEYS[2]) or '0', last[1][1]}
-""")
+return {had, redis.call('GET', KEYS[2]), last[1][1]}
+"""
+)
 
 # -- limits and locks
 
