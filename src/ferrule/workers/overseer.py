@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import secrets
@@ -46,6 +47,8 @@ CANNOT_BEGIN = 3
 """The exit code of a worker whose server cannot be loaded or begun: starting it again would not help."""
 STOP_GRACE = 7.0
 """How many seconds a worker has to end: more than a server gives its running calls."""
+KILL_GRACE = 2.0
+"""How many seconds the system has to end a process that was killed."""
 KEY_SIZE = 32
 RECYCLE_EVERY = 0.5
 """How many seconds lie between two looks at the age and the memory of workers."""
@@ -90,6 +93,11 @@ class Slot:
     def is_up(self) -> bool:
         """Whether a worker serves here."""
         return self.process is not None and self.process.serves
+
+    def child(self) -> Child:
+        """Return what a supervisor runs; it ends in time even where its process has to be killed."""
+        name = f"worker-{self.number}"
+        return Child(name, self.run, plan=WORKER_PLAN, ready_timeout=math.inf, grace=STOP_GRACE + KILL_GRACE)
 
     async def run(self, ready: Ready) -> None:
         """Keep a process until it dies; raise what is to be said of its end."""
@@ -204,10 +212,7 @@ class Overseer:
         sockets = await self._listen()
         with tempfile.TemporaryDirectory(prefix="ferrule-") as self._folder:
             self.slots = [Slot(self, number, each) for number, each in enumerate(sockets)]
-            children = []
-            for slot in self.slots:
-                children.append(Child(f"worker-{slot.number}", slot.run, plan=WORKER_PLAN, ready_timeout=float("inf")))
-            self._supervisor = Supervisor("workers", *children)
+            self._supervisor = Supervisor("workers", *[slot.child() for slot in self.slots])
             mesh = Mesh(self._folder, OVERSEER, self._oversight.workers)
             questions = Questions(mesh)
             self._monitor = WorkersMonitor(questions, self.slots)
