@@ -53,7 +53,7 @@ class Backend(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is away for every node: its machine says that nobody is there."""
+        """Whether it is away for every node: its machine says that nobody is there, or it takes no writes."""
 
     @property
     def stats(self) -> Any:

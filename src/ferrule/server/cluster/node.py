@@ -277,7 +277,7 @@ class ServerNode:
         if self.sessions is None or (self._lease is not None and self._lease.held):
             return
         if self.stores.backend.is_gone:
-            # The store is away for the others too, so nobody can have claimed anything.
+            # The others cannot write to it either, so nobody can have claimed anything.
             return
         logger.warning("this node has lost its lease: it serves no session until it has made sure which are its own")
         self.sessions.suspend()

@@ -19,7 +19,15 @@ try:
     from redis.asyncio.connection import AbstractConnection
     from redis.exceptions import RedisError, ResponseError
 
-    from ferrule.stores.redis.connection import Address, RedisAway, disconnect, exchange, unavailable
+    from ferrule.stores.redis.connection import (
+        TAKES_NOTHING,
+        Address,
+        RedisAway,
+        disconnect,
+        exchange,
+        unavailable,
+        word_of,
+    )
     from ferrule.stores.redis.lane import DEADLINE, Lane, is_wrong_type, logger
 except ImportError as error:
     raise SetupError("Redis needs a library: pip install 'ferrule[redis]'") from error
@@ -67,7 +75,9 @@ class RedisBackend:
         self._leavers: list[Callable[[], Awaitable[None]]] = []
         self._set_aside = 0
         self._refused = False
-        """Whether nobody listened at the address that was tried last."""
+        """Whether the address that was tried last refuses everybody."""
+        self._takes_nothing = False
+        """Whether it answered last that nothing can be written, by nobody."""
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self._addresses} {self.state}>"
@@ -84,8 +94,8 @@ class RedisBackend:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is away for every node: nobody listens at its only address."""
-        return len(self._addresses) == 1 and self._refused
+        """Whether no node can write to it: nobody listens at its only address, or what does takes no writes."""
+        return len(self._addresses) == 1 and (self._refused or self._takes_nothing)
 
     @property
     def why(self) -> str:
@@ -202,7 +212,13 @@ class RedisBackend:
         except ResponseError as error:
             if is_wrong_type(error):
                 raise ForeignRecord("another type of value is kept there") from error
+            if word_of(error) in TAKES_NOTHING:
+                self._takes_nothing = True
             raise unavailable(error) from error
+
+    def written(self) -> None:
+        """Note that something could be written."""
+        self._takes_nothing = False
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         """Run a script for the first of some keys and return the reply; errors are those of `execute`."""

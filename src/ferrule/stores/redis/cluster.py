@@ -31,7 +31,9 @@ class RedisNodes:
     async def renew(self, node: str, about: bytes, ttl: float) -> bool:
         """Take or extend a lease, and keep what the node says about itself. Return whether it still had one."""
         keys = [self._redis.key("n", node), self._all]
-        return bool(await self._redis.run_mended(RENEW, keys, node, about, round(ttl * 1000)))
+        had = await self._redis.run_mended(RENEW, keys, node, about, round(ttl * 1000))
+        self._redis.written()
+        return bool(had)
 
     async def release(self, node: str) -> None:
         """End a lease."""

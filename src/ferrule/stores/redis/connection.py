@@ -20,6 +20,8 @@ OLDEST = (6, 2)
 
 AWAY = ("LOADING", "MASTERDOWN", "READONLY", "BUSY", "CLUSTERDOWN", "NOREPLICAS", "TRYAGAIN")
 """Replies by which a server says that it cannot work now; another may, or this one later."""
+TAKES_NOTHING = ("OOM", "MISCONF")
+"""Replies by which it refuses to write anything, whoever asks: it is full, or its disk is."""
 REFUSES = ("NOAUTH", "WRONGPASS")
 """Replies that somebody has to act on."""
 
@@ -42,7 +44,7 @@ WRAPPED = re.compile(r"[ -]([A-Z]{3,}) ")
 class RedisAway(Exception):
     """Redis cannot be used now. `lasting` means that somebody has to act before trying again makes sense.
 
-    `refused` means that nobody listens there.
+    `refused` means that it refuses everybody: nobody listens there, or what does takes no writes.
     """
 
     def __init__(self, reason: str, *, lasting: bool = False, refused: bool = False) -> None:
@@ -98,7 +100,7 @@ class Address:
 
     def _judge(self, role: Any, about: Any) -> None:
         if not isinstance(role, Exception) and role[0] != b"master":
-            raise RedisAway(f"{self} is a replica")
+            raise RedisAway(f"{self} is a replica", refused=True)
         if isinstance(about, Exception):
             # An account may be forbidden to ask; then the first script that fails tells.
             return
@@ -168,6 +170,8 @@ def unavailable(error: Exception) -> StoreUnavailable:
     word = word_of(error)
     if word == "OOM":
         return StoreUnavailable("Redis is full (maxmemory)")
+    if word == "MISCONF":
+        return StoreUnavailable("Redis takes no writes, since it cannot save its own on its disk")
     if word == "NOPERM":
         return StoreUnavailable(f"the account is not allowed to run a command: {error}")
     return StoreUnavailable(f"Redis answered: {word}")

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 
+import pytest
 from balancer import Balancer
 from node_program import NodeProcesses
 from nodes import Node, Nodes, new_app
@@ -91,6 +92,39 @@ async def test_a_killed_redis_leaves_local_sessions_serving(redis: RedisServer) 
         while (status := await post(first.url, "", session)) != 404:
             assert status == 503, "for a moment it may not be known yet"
             await asyncio.sleep(0.05)
+
+
+TAKES_NO_WRITES = {
+    "it is full": (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    "it became a replica": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+}
+
+
+@pytest.mark.parametrize("fault", TAKES_NO_WRITES)
+async def test_a_redis_that_takes_no_writes_leaves_local_sessions_serving(redis: RedisServer, fault: str) -> None:
+    """Nobody can claim a session there, so its owner goes on, however long that lasts; then all is as before."""
+    begin, end = TAKES_NO_WRITES[fault]
+    nodes = [Node(new_app(number, stores=Stores.redis(redis.url, lease=LEASE))) for number in range(2)]
+    await asyncio.gather(*(node.start() for node in nodes))
+    first, second = nodes
+    try:
+        session = await initialize(first.url)
+        assert await post(second.url, "", session) == 200
+        redis.command(*begin)
+        until = time.monotonic() + 3 * LEASE
+        while time.monotonic() < until:
+            assert await post(first.url, "", session) == 200
+            await asyncio.sleep(0.05)
+        for node in nodes:
+            assert node.app.host.monitor().health.not_ready() == []
+        redis.command(*end)
+        until = time.monotonic() + PATIENCE
+        while await post(second.url, "", session) != 200:
+            assert time.monotonic() < until
+            await asyncio.sleep(0.05)
+    finally:
+        redis.command(*end)
+        await asyncio.gather(*(node.stop(0.5) for node in nodes))
 
 
 async def test_a_node_cut_off_stops_serving_what_others_may_own(redis: RedisServer) -> None:
