@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.workers.overseer import STOP_GRACE, Slot
+from ferrule.workers.overseer import Slot
 
 
 async def test_a_worker_that_cannot_be_replaced_now_stays_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,11 +28,3 @@ async def test_a_worker_that_cannot_be_replaced_now_stays_and_costs_nothing(monk
         assert not await slot.replace()
     assert slot.process is before
     assert len(os.listdir("/proc/self/fd")) == len(opened)
-
-
-def test_an_overseer_waits_until_its_workers_have_ended_or_are_killed() -> None:
-    """One that is left behind would hold the port, and what it still answers would be cut."""
-    overseer: Any = None
-    grace = Slot(overseer, 0, []).child().grace
-    assert grace is not None
-    assert grace > STOP_GRACE

@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from http.client import HTTPConnection
@@ -342,6 +343,23 @@ def test_one_signal_ends_all_in_order(program: Start) -> None:
         assert (code, said) == (0, "")
 
     run(work())
+
+
+def test_a_worker_has_as_long_to_end_as_its_server_says(program: Start) -> None:
+    """Its grace, the time a load balancer needs to look elsewhere, and two seconds more; then it is killed."""
+    text = (
+        "import time\nfrom contextlib import asynccontextmanager\nfrom ferrule import Server\n"
+        "@asynccontextmanager\nasync def life(app):\n    yield\n    time.sleep(60)\n"
+        "app = Server('x', lifespan=life, shutdown_grace=0.1)\n"
+        "if __name__ == '__main__':\n    app.run('http', port=0, workers=2, drain_delay=0.1)\n"
+    )
+    one = program(2, text)
+    workers = one.workers
+    began = time.monotonic()
+    one.signal(signal.SIGTERM)
+    assert one.end() == (0, "")
+    assert 2.2 <= time.monotonic() - began < 4.9
+    assert not any(os.path.exists(f"/proc/{each}") for each in workers)
 
 
 @pytest.mark.parametrize(

@@ -45,10 +45,6 @@ WORKER_PLAN = RestartPlan(intensity=5, period=60.0, first=0.0, delay=0.1, longes
 """A worker that has lived for ten seconds is replaced at once when it dies; one that keeps dying, later and later."""
 CANNOT_BEGIN = 3
 """The exit code of a worker whose server cannot be loaded or begun: starting it again would not help."""
-STOP_GRACE = 7.0
-"""How many seconds a worker has to end: more than a server gives its running calls."""
-KILL_GRACE = 2.0
-"""How many seconds the system has to end a process that was killed."""
 KEY_SIZE = 32
 RECYCLE_EVERY = 0.5
 """How many seconds lie between two looks at the age and the memory of workers."""
@@ -95,9 +91,8 @@ class Slot:
         return self.process is not None and self.process.serves
 
     def child(self) -> Child:
-        """Return what a supervisor runs; it ends in time even where its process has to be killed."""
-        name = f"worker-{self.number}"
-        return Child(name, self.run, plan=WORKER_PLAN, ready_timeout=math.inf, grace=STOP_GRACE + KILL_GRACE)
+        """Return what a supervisor runs; it ends by itself, when its process has ended in order or was killed."""
+        return Child(f"worker-{self.number}", self.run, plan=WORKER_PLAN, ready_timeout=math.inf, grace=math.inf)
 
     async def run(self, ready: Ready) -> None:
         """Keep a process until it dies; raise what is to be said of its end."""
@@ -113,7 +108,7 @@ class Slot:
                 process = self.process  # it was replaced, and has ended in order
         finally:
             if self.process is not None:
-                await self.process.end(STOP_GRACE)
+                await self.process.end()
 
     async def _start(self, *, succeeds: bool = False) -> WorkerProcess:
         process = WorkerProcess(self.number)
@@ -164,10 +159,10 @@ class Slot:
             ended.cancel()
         if self.process is not before or not before.serves:
             # It has died meanwhile, and another is started in its place.
-            await successor.end(STOP_GRACE)
+            await successor.end()
             return False
         self.process = successor
-        await before.end(STOP_GRACE, replaced=True)
+        await before.end(replaced=True)
         return True
 
 

@@ -14,9 +14,9 @@ from ferrule.errors import SetupError
 LONGEST_PLAN = 1024 * 1024
 PULSE = 1.0
 """How many seconds lie between two signs of life."""
-READY, ALIVE, FAILED = b"r", b".", b"f"
+READY, ALIVE, FAILED, GRACE = b"r", b".", b"f", b"g"
 """How the lines begin that a worker says to its overseer: that it serves, and where; that it lives, and how many bytes
-of memory it holds; why it cannot begin."""
+of memory it holds; why it cannot begin; how many seconds it may take to end."""
 LONGEST_LINE = 2048
 """Bytes of such a line: a pipe takes so many at once."""
 LEAVE = b"l"

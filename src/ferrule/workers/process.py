@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from ferrule.workers.plan import ALIVE, FAILED, LEAVE, READY, WorkerPlan, write_plan
+from ferrule.workers.plan import ALIVE, FAILED, GRACE, LEAVE, READY, WorkerPlan, write_plan
 
 COMMAND = ("-m", "ferrule.cli.worker")
 """What a worker runs; the number of the descriptor its plan comes on follows."""
 SILENCE = 5.0
 """How many seconds a worker may be silent before it counts as stuck."""
+SLACK = 2.0
+"""How many seconds a process has to end beyond what its server takes: its stores and its memory."""
 SIGNS = 4096
 """How many bytes of signs are read at once, and how long a line may be."""
 
@@ -30,6 +32,8 @@ class WorkerProcess:
         """What it said when it was ready: the name of the server and where clients find it."""
         self.reason = ""
         """Why it could not begin."""
+        self.grace = SLACK
+        """How many seconds it has to end once it was asked to; more when it serves, as it says then."""
         self.memory = 0
         """How many bytes of memory it held when it last said so."""
         self.memory_at_first = 0
@@ -93,6 +97,9 @@ class WorkerProcess:
             self._watch()
         elif line.startswith(FAILED):
             self.reason = line.removeprefix(FAILED).decode("utf-8", "replace")
+        elif line.startswith(GRACE):
+            with suppress(ValueError):
+                self.grace = float(line.removeprefix(GRACE)) + SLACK
         elif line.startswith(ALIVE):
             with suppress(ValueError):
                 self.memory = int(line.removeprefix(ALIVE))
@@ -162,14 +169,14 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def end(self, grace: float, *, replaced: bool = False) -> int:
-        """Ask it to end, wait `grace` seconds, then end it."""
+    async def end(self, *, replaced: bool = False) -> int:
+        """Ask it to end, wait as long as that may take, then end it."""
         if replaced:
             self.leave()
         else:
             self.terminate()
         with suppress(TimeoutError):
-            async with asyncio.timeout(grace):
+            async with asyncio.timeout(self.grace):
                 return await self.wait()
         self.kill()
         return await self.wait()

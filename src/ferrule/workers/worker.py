@@ -19,7 +19,7 @@ from ferrule.transports.http.endpoint.neighbours import Neighbours
 from ferrule.transports.http.listener import Http
 from ferrule.workers.mesh import Mesh
 from ferrule.workers.neighbours import WorkerNeighbours
-from ferrule.workers.plan import ALIVE, LEAVE, PULSE, READY, WorkerPlan, say
+from ferrule.workers.plan import ALIVE, GRACE, LEAVE, PULSE, READY, WorkerPlan, say
 from ferrule.workers.questions import Questions
 
 ORPHAN_GRACE = 1.0
@@ -33,6 +33,10 @@ slot: int | None = None
 
 class Host(Protocol):
     """What a worker needs of the host of a server."""
+
+    @property
+    def shutdown_grace(self) -> float:
+        """How many seconds running calls may take to end."""
 
     def join(self, neighbours: Neighbours, keys: Sequence[bytes]) -> None:
         """Be one of several workers, who seal the states of calls with these keys unless the server has its own."""
@@ -99,6 +103,7 @@ class Worker:
             told = self._server.name
             if isinstance(listener, AnnouncedListener):
                 told += f" serves MCP at {listener.url}"
+            say(plan.status, GRACE, str(self._server.host.shutdown_grace + _delay(listener)))
             say(plan.status, READY, told)
             pulse.append(loop.create_task(self._beat()))
 
@@ -135,3 +140,8 @@ class Worker:
             os._exit(1)
 
         threading.Thread(target=watch, name="overseer", daemon=True).start()
+
+
+def _delay(listener: Listener) -> float:
+    """Return how many seconds a listener goes on as before when it was told to end."""
+    return listener.drain_delay if isinstance(listener, Http) else 0.0

@@ -356,6 +356,11 @@ class Host:
         assert isinstance(link, Link)
         return self.links.said_before(link)
 
+    @property
+    def shutdown_grace(self) -> float:
+        """How many seconds running calls may take to end when the server stops."""
+        return self._settings.shutdown_grace
+
     def join(self, neighbours: Neighbours, keys: Sequence[bytes]) -> None:
         """Be one of several workers, who seal the states of calls with these keys unless the server has its own."""
         self.neighbours = neighbours

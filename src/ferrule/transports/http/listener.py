@@ -113,6 +113,11 @@ class Http:
             self._engine.leave_to(give)
 
     @property
+    def drain_delay(self) -> float:
+        """How many seconds it accepts more after it was told to end."""
+        return self._endpoint_settings.drain_delay
+
+    @property
     def place(self) -> ListeningPlace:
         """Where it would listen."""
         return self._engine_settings
