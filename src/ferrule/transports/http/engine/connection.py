@@ -505,18 +505,14 @@ class Connection(Incoming, asyncio.Protocol):
         return self._given_away(written_again(head, body))
 
     def _given_away(self, request: bytes = b"") -> Transfer | None:
-        """Return the connection, beginning with a request.
-
-        None where the peer has not taken all answers, where only we can read what it has encrypted, or where there is
-        no descriptor left for it.
-        """
+        """Return the connection, a request first; None for TLS, answers that wait, or without a free descriptor."""
         if self.ledger.secure or self.backlog or self._eof:
             return None
         given_away = GIVEN_AWAY[self.state]
         try:
             duplicate = self.socket.dup()
         except OSError:
-            return None  # too many are open
+            return None
         self._transport.pause_reading()
         received = request + self._buffer[self._at :]
         self.answer = None
