@@ -70,7 +70,10 @@ def test_nobody_is_asked_without_a_terminal(era: str, command: Command) -> None:
     """The server is not told that there is somebody."""
     code, out, err = command("call", ".", "order", "--mode", era)
     assert (code, out) == (1, "")
-    assert "elicitation" in err
+    assert err == (
+        'error: the tool "order" asks a question (elicitation), and nobody can be asked: '
+        "call it on a terminal, without --json\n"
+    )
 
 
 def test_a_picture_goes_into_a_pipe_as_bytes_or_into_a_folder(command: Command, tmp_path: Path) -> None:

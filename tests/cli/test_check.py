@@ -52,6 +52,8 @@ def test_a_finding_ends_with_1_and_says_what_was_seen_the_fix_and_the_page(
 def test_a_mistake_of_the_user_is_one_sentence(check: Callable[..., Done], command: Callable[..., Done]) -> None:
     assert 'there is no rule "tolls". Did you mean "tools"?' in check("--only", "tolls").err
     assert "needs a JSON object" in check("--call", "price=3").err
+    assert 'there is no tool "ordr" to call. Did you mean "order"?' in check("--call", "ordr={}").err
+    assert "there is no folder /nowhere" in check("--junit", "/nowhere/report.xml").err
     assert "tools/names" in command("check", "--rules").out
 
 

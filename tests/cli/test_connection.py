@@ -94,6 +94,7 @@ def test_servers_of_a_configuration_are_used_together_and_a_sick_one_is_told(
         (["{config}", "--server", "tow"], 'no server "tow" in {config}. Did you mean "two"?'),
         (["{config}", "--server", "zzz"], "it has one, two"),
         (["http://h/mcp", "--server", "one"], "--server names a server of an mcp.json"),
+        (["htp://h/mcp"], 'there is no transport for htp://. Did you mean "http"?'),
         (["./nothing"], "there is no file or folder ./nothing: a target is a file"),
     ],
 )

@@ -166,6 +166,25 @@ def test_a_broken_and_a_commented_file_are_told_apart(home: Path, doctor: Doctor
     assert "x" in json.loads(path.read_text())["mcpServers"]
 
 
+def test_a_file_that_may_not_be_read_hides_no_other(
+    home: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = written(home, x={"command": sys.executable, "args": ["-S", str(home / "good.py")]})
+    other = home / ".cursor" / "mcp.json"
+    other.parent.mkdir()
+    other.mkdir()
+    code, found = doctor("--no-start")
+    assert (code, names(found)) == (1, ["not-read"])
+    assert [each["file"] for each in found if each["ok"]] == [str(good)]
+
+
+def test_a_host_with_a_typo_is_answered_with_the_right_one(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "vscod"])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.endswith('. Did you mean "vscode"?\n')
+
+
 def test_servers_under_the_name_of_another_host_are_found(home: Path, doctor: Doctor) -> None:
     path = home / ".config/Code/User/mcp.json"
     path.parent.mkdir(parents=True)
@@ -205,12 +224,13 @@ def test_yaml_is_read_and_mended_too_and_what_is_switched_off_is_left_alone(home
     [
         ("import no_such_library", "dependency", "no_such_library"),
         ("raise SystemExit('no database')", "exits", "no database"),
+        ("print('done')", "exits", "exit code 0"),
         ("import os; os.environ['API_TOKEN']", "environment", "API_TOKEN"),
         ("import time; time.sleep(60)", "silent", "does not answer within"),
         (f"print('Starting…', flush=True){GOOD}", "stdout", "Starting"),
         (OLD, "old-version", "2024-11-05"),
     ],
-    ids=["dependency", "exits", "environment", "silent", "stdout", "old"],
+    ids=["dependency", "exits", "ends well", "environment", "silent", "stdout", "old"],
 )
 def test_a_program_that_does_not_work_is_diagnosed(code: str, what: str, words: str, doctor: Doctor) -> None:
     ended, found = doctor("--timeout", "20" if what != "silent" else "1", "--", *PYTHON, "-c", code)

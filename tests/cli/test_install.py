@@ -147,6 +147,11 @@ BROKEN = {
         "extensions:\n  # c\n  - a\n",
         "extensions: {other: {cmd: x}}",
         "a:\n\tb: 1",
+        '{ "mcpServers": {\n',
+        "[broken\nx = = 1\n",
+        "- a\n- b\n",
+        "just words\n",
+        "a: [1,\nb: 2\n",
         "extensions:\n  a: 1\nextensions:\n  b: 1\n",
     ],
 }
@@ -170,6 +175,33 @@ def test_a_file_that_cannot_be_changed_safely_is_left_as_it_is(
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_broken_yaml_file_is_left_as_it_is_where_nothing_reads_yaml(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An install of Ferrule brings no such package along."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    path = place("goose", home)
+    path.parent.mkdir(parents=True)
+    for text in ('{ "mcpServers": {\n', "[broken\n", "just words\n"):
+        path.write_text(text)
+        with pytest.raises(SystemExit):
+            install("goose")
+        assert path.read_text() == text
+        assert "is not changed: line 1: a key with a colon is wanted, not" in capsys.readouterr().err
+    path.write_text('GOOSE_MODEL: x\n"quoted key": 1\nlist:\n- a\n---\n')
+    install("goose")
+    assert "extensions:\n" in path.read_text()
+
+
+def test_where_a_file_ends_too_early_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = place("cursor", home)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"mcpServers": {\n')
+    with pytest.raises(SystemExit):
+        install("cursor")
+    assert 'line 2: a "name" or } is wanted, not the end of the file' in capsys.readouterr().err
+
+
 def test_no_text_and_deep_nesting_are_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = place("cursor", home)
     path.parent.mkdir(parents=True)
@@ -186,6 +218,9 @@ JSON_SHAPES = {
     "{}": '{\n  "mcpServers": {\n    "new": {}\n  }\n}',
     "{ // empty\n}": '{ // empty\n  "mcpServers": {\n    "new": {}\n  }\n}',
     '{"a": 1}': '{"a": 1,\n  "mcpServers": {\n    "new": {}\n  }}',
+    '{\n  // mine\n  "mcpServers": {\n    "a": {}\n  }\n}': (
+        '{\n  // mine\n  "mcpServers": {\n    "a": {},\n    "new": {}\n  }\n}'
+    ),
     '{\n\t"a": 1, // one\n}': '{\n\t"a": 1, // one\n\t"mcpServers": {\n\t\t"new": {}\n\t}\n}',
     '{"mcpServers": {}}': '{"mcpServers": {\n    "new": {}\n  }}',
     '{"x": "// no { comment \\" }", "mcpServers": {"a": {}}}': (

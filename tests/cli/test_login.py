@@ -174,6 +174,19 @@ def test_a_login_that_cannot_be_ends_with_one_sentence(home: Path) -> None:
     run(story())
 
 
+def test_a_server_that_is_not_there_ends_with_4_and_what_is_no_url_with_1(home: Path) -> None:
+    async def story() -> None:
+        ended = await ferrule("login", "http://127.0.0.1:9/mcp", home=home)
+        assert (ended.code, ended.err.startswith("error: cannot reach")) == (4, True)
+        ended = await ferrule("login", "nothing", home=home)
+        assert (ended.code, ended.err) == (
+            1,
+            "error: the URL 'nothing' must begin with http:// or https:// and name a host\n",
+        )
+
+    run(story())
+
+
 def test_the_doctor_shows_each_step(home: Path) -> None:
     async def story() -> None:
         async with protected() as place:

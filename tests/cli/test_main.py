@@ -328,3 +328,70 @@ def test_an_error_shows_what_a_peer_said_and_obeys_none_of_it(monkeypatch, capsy
     with pytest.raises(SystemExit):
         main(["version"])
     assert capsys.readouterr().err == "error: the server said \\x1b[2Jhello\n  error: not ours\n"
+
+
+# -- streams, and Ctrl-C at any time
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", [["--help"], ["version"], ["version", "--json"]], ids=" ".join)
+def test_a_full_disk_is_one_sentence(words):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMANDS["ferrule"], *words], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_does_no_harm(closed):
+    line = f"{sys.executable} -m ferrule version {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_path_that_may_not_be_looked_at_is_one_sentence(monkeypatch, capsys):
+    error = PermissionError(13, "Permission denied", "/secret/server.py")
+    monkeypatch.setattr("ferrule.cli.main.import_module", lambda name: failing(error))
+    with pytest.raises(SystemExit) as left:
+        main(["version"])
+    assert (left.value.code, capsys.readouterr().err) == (1, "error: cannot use /secret/server.py: Permission denied\n")
+
+
+@pytest.mark.parametrize("module", ["ferrule.cli.main", "ferrule.cli.list"])
+def test_ctrl_c_while_a_command_is_imported_is_no_traceback(module):
+    program = (
+        "import sys\n"
+        "class Impatient:\n"
+        "    def find_spec(self, name, *more):\n"
+        f"        if name == {module!r}:\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Impatient())\n"
+        "sys.argv = ['ferrule', 'list', '.']\n"
+        "from ferrule.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+WRONG = [
+    (["--port", "8000"], "--port is for a transport that listens: add --transport http"),
+    (["--reload", "--workers", "2", "--transport", "http"], "a file is followed in one process: leave --workers out"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG, ids=["port", "workers"])
+def test_options_that_do_not_go_together_are_refused(words, said, server, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(server), *words])
+    assert left.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_folder_that_names_no_file_is_named(tmp_path, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["run", str(tmp_path)])
+    assert left.value.code == 2
+    assert f"the folder {tmp_path} does not say which file to run" in capsys.readouterr().err

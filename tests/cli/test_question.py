@@ -53,6 +53,12 @@ def test_an_empty_line_leaves_a_field_out() -> None:
     assert asked("Ada\n\n\n\n\n")[0] == {"name": "Ada"}
 
 
+def test_an_empty_line_is_offered_only_where_a_field_may_be_left_out() -> None:
+    assert "an empty line leaves out a field" in asked("Ada\n\n\n\n\n")[1]
+    only = {"type": "object", "properties": {"row": {"type": "integer"}}, "required": ["row"]}
+    assert "empty line" not in asked("3\n", only)[1]
+
+
 def test_what_is_wrong_is_asked_for_again() -> None:
     answer, seen = asked("\nAda\nold\n36\nperhaps\nn\nMeat\nFish\ncar\n\n")
     assert answer == {"name": "Ada", "age": 36, "window": False, "meal": "f"}

@@ -12,6 +12,8 @@ from ferrule.check.answer import Answer, Json
 from ferrule.check.era import Era
 from ferrule.check.talk import EraNotSpoken, Talk
 from ferrule.check.wire import NoAnswer, Wire
+from ferrule.errors import SetupError
+from ferrule.settings.option import alike
 
 MOST_PAGES = 50
 MOST_ITEMS = 5000
@@ -178,6 +180,17 @@ class Case:
             made.append(Call(tool, arguments, answer))
         self._calls = made
         return made
+
+    async def require_tools(self) -> None:
+        """Raise SetupError where a tool is to be called that the server does not have."""
+        if not self._allowed:
+            return
+        known = [str(tool.get("name")) for tool in await self.tools()]
+        for name in self._allowed:
+            if name not in known:
+                meant = alike(name, known)
+                hint = f'. Did you mean "{meant}"?' if meant else ""
+                raise SetupError(f'there is no tool "{name}" to call{hint}')
 
     def _arguments(self, tool: Json) -> Json | None:
         """Return with which arguments a tool may be called; None for one that may not."""

@@ -86,6 +86,7 @@ class Examination:
         try:
             await case.open()
             self._note(case)
+            await case.require_tools()
             await self._look_at_all(case, RULES)
         except Unauthorized as refused:
             case.refusal = refused.refusal

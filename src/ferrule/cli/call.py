@@ -14,7 +14,7 @@ from ferrule.cli.offers import result_members, server_name, signature, unknown
 from ferrule.cli.output import Output, output_of
 from ferrule.cli.question import TerminalUser
 from ferrule.client.client import Client
-from ferrule.errors import SetupError
+from ferrule.errors import PeerError, SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 
 
@@ -57,7 +57,15 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     async def call(client: Client) -> CallToolResult:
         return await _call(client, words[0], words[1:], given, output)
 
-    result = use_server(options, passed_on, output, call, **answers)
+    try:
+        result = use_server(options, passed_on, output, call, **answers)
+    except PeerError as refusal:
+        if answers or "elicitation" not in refusal.message:
+            raise
+        raise Ended(
+            f'the tool "{words[0]}" asks a question (elicitation), and nobody can be asked: '
+            "call it on a terminal, without --json"
+        ) from refusal
     output.clear_bar()
     _write(result, output, ContentWriter(output, words[0], options.save))
     if result.is_error and output.json:

@@ -74,6 +74,8 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     env = pairs(options.env, "=", "--env")
     new_wire = wire_maker(target, headers, env, options.cwd)
     name = options.target or " ".join(passed_on)
+    if options.junit not in (None, "-") and not Path(options.junit).parent.is_dir():
+        raise SetupError(f"cannot write {options.junit}: there is no folder {Path(options.junit).parent}")
     report = asyncio.run(Examination(name, new_wire, wanted).run())
     _write(report, options, output)
     if report.count("fail") or (options.strict and report.count("warn")):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from ferrule.cli.main import WRONG_USAGE, CommandParser, Ended
+from ferrule.cli.main import WRONG_USAGE, CommandParser, Ended, did_you_mean
 from ferrule.cli.output import Output
 from ferrule.client.client import Client
 from ferrule.client.link.opening import Mode
@@ -47,7 +47,12 @@ def configure_target(parser: CommandParser) -> None:
     parser.add_argument("target", nargs="?", metavar="TARGET", help=TARGET_HELP)
     group = parser.add_argument_group("reaching the server")
     group.add_argument("--mode", choices=get_args(Mode), help="which protocol generation to speak (default: auto)")
-    group.add_argument("--timeout", type=seconds, metavar="SECONDS", help="how long a request may take (default: 30)")
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a request may take, from its last sign of progress (default: 30)",
+    )
     group.add_argument(
         "--header", action="append", default=[], metavar="NAME:VALUE", help="a header of HTTP and WebSocket requests"
     )
@@ -102,10 +107,25 @@ def target_of(options: argparse.Namespace, passed_on: list[str]) -> Any:
     if MODULE.fullmatch(place) and not folder.exists():
         return served_module(place)
     if not folder.exists() and not place.endswith(".py") and ".py:" not in place:
-        raise SetupError(f"there is no file or folder {place}: a target is {TARGET_HELP}")
+        raise SetupError(_no_target(place))
     if folder.is_dir() and not (folder / FILE).is_file():
-        return _usual_file(folder, place)
+        found = usual_file(folder)
+        if found is None:
+            raise SetupError(
+                f"the folder {place} has neither a {FILE} nor a {USUAL_FILES[0]}: name the file of the server, "
+                f"or make a project with `ferrule new NAME`"
+            )
+        return found
     return place
+
+
+def _no_target(place: str) -> str:
+    """Return why something is no target: an address nobody knows, or nothing that is there."""
+    scheme, mark, _ = place.partition("://")
+    if not mark:
+        return f"there is no file or folder {place}: a target is {TARGET_HELP}"
+    schemes = [prefix.partition(":")[0] for prefix in TRANSPORTS.prefixes]
+    return f"there is no transport for {scheme}://{did_you_mean(scheme, schemes)}"
 
 
 def served_module(place: str) -> list[str]:
@@ -113,14 +133,12 @@ def served_module(place: str) -> list[str]:
     return [sys.executable, "-m", "ferrule", "run", "--transport", DEFAULT, place]
 
 
-def _usual_file(folder: Path, place: str) -> str:
+def usual_file(folder: Path) -> str | None:
+    """Return the file of a folder that most call their server; None where there is none."""
     for name in USUAL_FILES:
         if (folder / name).is_file():
             return str(folder / name)
-    raise SetupError(
-        f"the folder {place} has neither a {FILE} nor a {USUAL_FILES[0]}: name the file of the server, "
-        f"or make a project with `ferrule new NAME`"
-    )
+    return None
 
 
 def _configured(path: str, options: argparse.Namespace) -> Mapping[str, Any]:

@@ -239,7 +239,10 @@ def _unanswered(reason: NoAnswer, wire: MessageWire, child: ChildProcess, second
         return ill("dependency", last, fix)
     if MISSING_VARIABLE.search(tail):
         return ill("environment", last, 'write the variable under "env"')
-    return ill("exits", f"it ends at once with exit code {child.exit_code}: {last}", "run it in a shell to see why")
+    fix = "run it in a shell to see why"
+    if child.exit_code == 0:
+        fix = "let it start a server and wait for messages, as app.run() does"
+    return ill("exits", f"it ends at once with exit code {child.exit_code}: {last}", fix)
 
 
 # -- a URL

@@ -23,7 +23,7 @@ from ferrule.cli.host_file import Unreadable
 from ferrule.cli.host_servers import Entry, HostServers
 from ferrule.cli.install import HOSTS
 from ferrule.cli.login_steps import look, told
-from ferrule.cli.main import FAILED, WRONG_USAGE, Ended
+from ferrule.cli.main import FAILED, WRONG_USAGE, Ended, did_you_mean
 from ferrule.cli.output import GREEN, RED, Output, output_of, painted
 from ferrule.client.targets import file_command
 from ferrule.errors import SetupError
@@ -111,7 +111,10 @@ def _login(options: argparse.Namespace, output: Output) -> None:
 
 async def _target(options: argparse.Namespace, passed_on: list[str]) -> list[Looked]:
     options.target = options.what
-    target = target_of(options, passed_on)
+    try:
+        target = target_of(options, passed_on)
+    except SetupError as reason:
+        raise SetupError(f"{reason}{did_you_mean(options.what or '', HOSTS)}") from None
     entry = _entry(target, options)
     name = options.what or " ".join(passed_on)
     return [_looked(each, server=name) for each in await _server_ailments(entry, options)]
@@ -162,7 +165,12 @@ async def _hosts(options: argparse.Namespace, output: Output) -> list[Looked]:
             path = Path.cwd() / "mcp.json"
         if options.config is not None and options.what:
             path = Path(options.config)
-        servers = HostServers(host, path.resolve())
+        try:
+            servers = HostServers(host, path.resolve())
+        except SetupError as reason:
+            fix = "let yourself read it; the host may not be able to either"
+            found.append(Looked(host=name, file=str(path), what="not-read", ok=False, found=str(reason), fix=fix))
+            continue
         if servers.text is not None:
             found.extend(await _host(name, servers, options, output))
         elif options.what:
@@ -179,6 +187,8 @@ async def _host(name: str, servers: HostServers, options: argparse.Namespace, ou
     except Unreadable as reason:
         fix = "correct that line; a file that cannot be read is one without servers to the host"
         return [_looked(ill("file-broken", str(reason), fix), name, servers)]
+    except SetupError as reason:
+        return [_looked(ill("not-read", str(reason), "then run `ferrule doctor` again"), name, servers)]
     found: list[Looked] = []
     if name in PLAIN_JSON and not servers.is_plain():
         comment = ill("comments", "it has comments or trailing commas, which this host does not read", "take them out")

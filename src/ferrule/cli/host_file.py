@@ -21,9 +21,15 @@ MAX_DEPTH = 100
 BYTE_ORDER = "\ufeff"
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 PLAIN_YAML = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+YAML_OUTERMOST = re.compile(
+    r"""\s|\#|$|---|\.\.\.|-\ |(?:"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[\w./$~+<(][^:\#]*):(?:\s|$)""", re.VERBOSE
+)
+"""A line of a block mapping: indented, a comment, empty, a mark of a document, an item of a list, or a key."""
 BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 SAME_LINE = re.compile(r"(?:[^\S\n]*(?://[^\n]*|/\*[^\n]*?\*/))?")
 STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"')
+INDENTED = re.compile(r'\{[^\S\n]*\n([ \t]+)(?:"|/[/*])')
+"""The first line inside the first object that is written in lines."""
 SCALAR = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null")
 
 
@@ -67,6 +73,12 @@ class JsonText:
         line = self._text.count("\n", 0, at) + 1
         return Unreadable(f"line {line}: {why}")
 
+    def _seen(self, at: int) -> str:
+        line = self._text[at:].partition("\n")[0]
+        if not line:
+            return "the end of the file"
+        return repr(line[:10])
+
     def _value(self, at: int, depth: int) -> Node:
         if depth > MAX_DEPTH:
             raise self._wrong(at, "it is nested too deeply")
@@ -77,7 +89,7 @@ class JsonText:
             return self._array(at, depth)
         found = STRING.match(self._text, at) or SCALAR.match(self._text, at)
         if found is None:
-            raise self._wrong(at, f"there is no value but {self._text[at : at + 10]!r}")
+            raise self._wrong(at, f"a value is wanted, not {self._seen(at)}")
         try:
             return Node(json.loads(found[0]), at, found.end())
         except ValueError:
@@ -89,7 +101,7 @@ class JsonText:
         while self._text[place : place + 1] != "}":
             name = STRING.match(self._text, place)
             if name is None:
-                raise self._wrong(place, f'there is no "name" but {self._text[place : place + 10]!r}')
+                raise self._wrong(place, f'a "name" or }} is wanted, not {self._seen(place)}')
             colon = self._skip(name.end())
             if self._text[colon : colon + 1] != ":":
                 raise self._wrong(colon, "there is no colon after the name")
@@ -118,7 +130,7 @@ class JsonText:
         if mark == ",":
             return self._skip(place + 1)
         if mark != end:
-            raise self._wrong(place, f"there is neither a comma nor {end}")
+            raise self._wrong(place, f"a comma or {end} is wanted, not {self._seen(place)}")
         return place
 
 
@@ -180,7 +192,7 @@ def _json(value: object, step: str, depth: int) -> str:
 
 def _indent_of(text: str) -> str:
     """Return what one level is indented by in a text."""
-    found = re.search(r"\{[^\S\n]*\n([ \t]+)\"", text)
+    found = INDENTED.search(text)
     if found is None:
         return "  "
     return found[1]
@@ -252,6 +264,33 @@ def edit_yaml(text: str, table: str, name: str, entry: Mapping[str, Any]) -> str
     """Return a YAML text with one server more in a block mapping, or another in the place of that of the name."""
     if "\t" in text:
         raise Unreadable("it has tabs in it, which YAML does not indent by")
+    before = read_yaml(text)
+    changed = _with_yaml_server(text, table, name, entry)
+    after = read_yaml(changed)
+    if before is not None and after != {**before, table: {**(before.get(table) or {}), name: dict(entry)}}:
+        raise Unreadable("it cannot be changed without changing something else")
+    return changed
+
+
+def read_yaml(text: str) -> dict[str, Any] | None:
+    """Read a YAML text; None where no package is installed that does, and only its outermost lines were looked at."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if YAML_OUTERMOST.match(line) is None:
+            raise Unreadable(f"line {number}: a key with a colon is wanted, not {line[:10]!r}")
+    try:
+        import yaml
+    except ImportError:
+        return None
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as reason:
+        raise Unreadable(f"it is not YAML: {' '.join(str(reason).split())}") from None
+    if not isinstance(value, dict | None):
+        raise Unreadable("it holds no mapping")
+    return value or {}
+
+
+def _with_yaml_server(text: str, table: str, name: str, entry: Mapping[str, Any]) -> str:
     lines = text.removesuffix("\n").split("\n") if text else []
     block = _yaml_block(name, entry)
     at = _yaml_line(lines, table)

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ferrule.cli.host_file import BYTE_ORDER, JsonText, Unreadable, edited
+from ferrule.cli.host_file import BYTE_ORDER, JsonText, Unreadable, edited, read_yaml
 from ferrule.cli.install import Host, Launch, difference, read_text, write
 from ferrule.errors import SetupError
 
@@ -172,11 +172,7 @@ class HostServers:
 
 
 def _yaml(text: str) -> Any:
-    try:
-        import yaml
-    except ImportError:
-        raise Unreadable("reading it needs PyYAML: pip install pyyaml") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as reason:
-        raise Unreadable(f"it is not YAML: {' '.join(str(reason).split())}") from None
+    value = read_yaml(text)
+    if value is None:
+        raise SetupError("reading it needs PyYAML: pip install pyyaml")
+    return value

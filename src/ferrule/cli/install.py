@@ -45,6 +45,7 @@ USUAL_NAMES = ("server", "app", "main")
 HIDDEN = "…"
 MOST_BYTES = 16 * 1024 * 1024
 GOOSE_TIMEOUT = 300
+PLAIN = "a plain mcp.json"
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -173,7 +174,7 @@ HOSTS = {
         entry=_goose,
     ),
     "codex": Host(title="Codex", linux=".codex/config.toml", format="toml", table="mcp_servers", entry=_codex),
-    "mcp.json": Host(title="a plain mcp.json", linux="mcp.json", project="mcp.json", entry=_plain),
+    "mcp.json": Host(title=PLAIN, linux="mcp.json", project="mcp.json", entry=_plain),
 }
 
 
@@ -226,9 +227,10 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     for line in difference(before or "", after, str(path), launch):
         output.line(line)
     if not options.dry_run:
-        output.note(
-            f"{launch.name} is in {host.title}: restart it. `ferrule install {options.host} --undo` takes it out"
-        )
+        restart = f"{host.title}: restart it"
+        if host.title == PLAIN:
+            restart = str(path)
+        output.note(f"{launch.name} is in {restart}. `ferrule install {options.host} --undo` takes it out")
 
 
 def ask(user: TerminalUser, output: Output, host: Host, launch: Launch) -> None:

@@ -20,8 +20,9 @@ from ferrule.auth.client.device_flow import DeviceCode
 from ferrule.auth.client.oauth import OAuth, server_url
 from ferrule.auth.client.session import SERVERS, Login
 from ferrule.auth.client.store import open_store
+from ferrule.cli.main import UNREACHABLE, Ended
 from ferrule.client.client import Client
-from ferrule.errors import SetupError
+from ferrule.errors import ConnectFailed, InitializeTimedOut, LinkLost, SetupError, TimedOut
 from ferrule.supervision.logs import escaped
 
 if TYPE_CHECKING:
@@ -49,10 +50,14 @@ def configure(parser: CommandParser) -> None:
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     """Log in, unless one is."""
-    asyncio.run(_log_in(options))
+    try:
+        asyncio.run(_log_in(options))
+    except (ConnectFailed, InitializeTimedOut, LinkLost, TimedOut) as reason:
+        raise Ended(str(reason), UNREACHABLE) from reason
 
 
 async def _log_in(options: argparse.Namespace) -> None:
+    server_url(options.url)  # refuses what is no URL
     shown = False
 
     async def show(url: str) -> None:

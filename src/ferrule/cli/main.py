@@ -170,8 +170,27 @@ def new_parser(command: Command) -> tuple[CommandParser, Module]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command; an error is one sentence on stderr and a non-zero exit."""
-    given, passed_on = _parted(sys.argv[1:] if arguments is None else arguments)
-    _write_anything()
+    _prepare_streams()
+    try:
+        try:
+            _execute(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            # Here, and not at the end of the process, where Python would complain in its own words.
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read has seen enough, as `head` does.
+        _discard_output()
+    except OSError as reason:
+        _discard_output()
+        raise _refused(f"cannot write the output: {reason.strerror or reason}", FAILED) from None
+    except KeyboardInterrupt:
+        end_line()
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _execute(arguments: Sequence[str]) -> None:
+    """Run the command that is asked for."""
+    given, passed_on = _parted(arguments)
     command = _chosen(given)
     parser, module = new_parser(command)
     options = parser.parse(given[1:])
@@ -179,14 +198,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.environ["FERRULE_TRACEBACK"] = "1"
     try:
         module.execute(options, passed_on)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough, as `head` does; Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (FerruleError, Ended) as error:
         _fail(error, options)
-    except KeyboardInterrupt:
-        raise SystemExit(INTERRUPTED) from None
+    except OSError as error:
+        if error.filename is None:
+            raise  # it is about the output
+        _fail(error, options)
+
+
+def end_line() -> None:
+    """Leave the line in which the terminal shows `^C`."""
+    if sys.stderr.isatty():
+        sys.stderr.write("\n")
+
+
+def _discard_output() -> None:
+    """Let nothing that is still to be written reach stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _chosen(given: Sequence[str]) -> Command:
@@ -212,9 +240,9 @@ def _chosen(given: Sequence[str]) -> Command:
     raise _refused(f'there is no command "{given[0]}"{did_you_mean(given[0], names)}')
 
 
-def _refused(sentence: str) -> SystemExit:
+def _refused(sentence: str, code: int = WRONG_USAGE) -> SystemExit:
     sys.stderr.write(f"error: {sentence}\n")
-    return SystemExit(WRONG_USAGE)
+    return SystemExit(code)
 
 
 def _help() -> str:
@@ -234,6 +262,8 @@ def _fail(error: Exception, options: argparse.Namespace) -> NoReturn:
     code = _code(error, options)
     # A file that is started for this command ends as this command does: its own sentence says it all.
     message = str(error).rpartition(f"; {ChildFailed.SAID}error: ")[2]
+    if isinstance(error, OSError) and error.filename is not None:
+        message = f"cannot use {error.filename}: {error.strerror}"
     if options.traceback:
         import traceback
 
@@ -259,8 +289,11 @@ def _code(error: Exception, options: argparse.Namespace) -> int:
     return FAILED
 
 
-def _write_anything() -> None:
-    """Let what a terminal cannot write be written as an escape, and not end the command."""
+def _prepare_streams() -> None:
+    """Let what a terminal cannot write be written as an escape, and have all three where one was closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -45,7 +45,10 @@ class TerminalUser:
         self._output.note(f"The server asks: {cut(question.message)}")
         if not isinstance(fields, Mapping) or not fields:
             return self._yes("Do you accept?")
-        self._output.note("(an empty line leaves a field out, Ctrl-D declines)")
+        if set(fields) <= set(required):
+            self._output.note("(Ctrl-D declines)")
+        else:
+            self._output.note("(an empty line leaves out a field that is not needed, Ctrl-D declines)")
         filled: dict[str, Any] = {}
         for name, rules in list(fields.items())[:MAX_FIELDS]:
             try:

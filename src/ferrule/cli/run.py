@@ -11,6 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
+from ferrule.cli.main import end_line
 from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
 from ferrule.settings.sources import read_sourced, require_tables, use_beside
 from ferrule.supervision.logs import escaped
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("ferrule.server")
 
 STORES = "FERRULE_SERVER_STORES"
-NO_FILE = "there is no file to run: name it, as in `ferrule run server.py`"
 
 
 Prepare = Callable[["Server", str, list[str]], None]
@@ -59,9 +61,7 @@ def configure_serving(parser: CommandParser, command: str, transport: str) -> No
     parser.add_argument(
         "--path", help="where MCP is served (default: /mcp, for ws /mcp/ws), for unix the path of the socket"
     )
-    parser.add_argument(
-        "--allow-remote", action="store_true", default=None, help="tcp: let anyone on the network connect"
-    )
+    parser.add_argument("--allow-remote", action="store_true", default=None, help="let anyone on the network connect")
     parser.add_argument("--workers", type=int, metavar="N", help="how many processes serve (http, sse, ws, tcp)")
     parser.add_argument(
         "--stores",
@@ -96,11 +96,19 @@ def serve(options: argparse.Namespace, passed_on: list[str], prepare: Prepare | 
         os.environ[STORES] = options.stores
     settings = _configured(options.file, _given(options, "transport", "workers"))
     if settings.file is None:
-        options.refuse(f'{NO_FILE}; or write file = "server.py" below [run] in a ferrule.toml')
+        options.refuse(_no_file(options.file))
     if prepare is not None:
+        if options.workers is not None:
+            options.refuse("a file is followed in one process: leave --workers out, or --reload")
+        settings = structs.replace(settings, workers=None, worker_max_age=None, worker_max_memory=None)
         # Bytecode is kept by the second, and a file may change twice in one.
         sys.dont_write_bytecode = True
-    _run(settings, passed_on, _given(options, "host", "port", "path", "allow_remote"), prepare)
+    given = _given(options, "host", "port", "path", "allow_remote")
+    if given and settings.transport == DEFAULT:
+        flag = next(iter(given)).replace("_", "-")
+        options.refuse(f"--{flag} is for a transport that listens: add --transport http")
+    _run(settings, passed_on, given, prepare)
+    end_line()
     _end_without_waiting(known)
 
 
@@ -152,6 +160,14 @@ def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
     settings = read_run_settings(given)
     read_sourced("server", ServerSettings, {}, "Server")
     return settings
+
+
+def _no_file(folder: str | None) -> str:
+    """Return what is wrong where nothing says which file to run."""
+    in_configuration = 'or write file = "server.py" below [run] in a ferrule.toml'
+    if folder is None:
+        return f"there is no file to run: name it, as in `ferrule run server.py`; {in_configuration}"
+    return f"the folder {folder} does not say which file to run: name it; {in_configuration} there"
 
 
 def folder_of(place: str | None) -> str:

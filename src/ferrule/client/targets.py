@@ -294,8 +294,23 @@ def read_config_file(path: str) -> Mapping[str, object]:
     except OSError as reason:
         raise SetupError(f"cannot read {path}: {reason.strerror}") from None
     except msgspec.DecodeError as reason:
-        raise SetupError(f"{path} is not a JSON object: {reason}") from None
+        raise SetupError(f"{path} is not a JSON object: {_where(path) or reason}") from None
     return config
+
+
+def _where(path: str) -> str:
+    """Return what is wrong with a JSON file, and where; empty for JSON that is no object."""
+    import json
+
+    try:
+        json.loads(Path(path).read_text(encoding="utf-8"))
+    except json.JSONDecodeError as reason:
+        return f"{reason.msg} (line {reason.lineno}, column {reason.colno})"
+    except UnicodeDecodeError:
+        return "it is no UTF-8 text"
+    except RecursionError:
+        return "it is nested too deeply"
+    return ""
 
 
 def _configured(config: Mapping[str, object], given: Given) -> Transport:

@@ -132,7 +132,8 @@ def require_verified(verifier: Verifier, host: str, what: str, *, client_ca: obj
         return
     raise SetupError(
         f"{what}: on {host!r} anyone who can reach this machine could call every tool; "
-        "listen on 127.0.0.1, give the server auth=…, ask for certificates with client_ca=…, or say allow_remote=True"
+        "listen on 127.0.0.1, give the server auth=…, ask for certificates with client_ca=…, "
+        "or say allow_remote=True (`--allow-remote`)"
     )
 
 

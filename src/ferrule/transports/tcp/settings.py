@@ -94,7 +94,8 @@ class TcpSettings(ServedSettings, frozen=True, kw_only=True):
         if not (is_loopback(self.host) or self.client_ca or self.allow_remote):
             raise SetupError(
                 f"on {self.host!r} anyone who can reach this machine could call every tool; "
-                "listen on 127.0.0.1, ask for certificates with client_ca=…, or say allow_remote=True"
+                "listen on 127.0.0.1, ask for certificates with client_ca=…, "
+                "or say allow_remote=True (`--allow-remote`)"
             )
 
 
