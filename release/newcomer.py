@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "start" / "first.md"
@@ -26,6 +27,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 PATIENCE = 120.0
 PORT = "8000"
 """The port on the page; a free one is used in its place."""
+WATCHED = ("/livez", "/readyz", "/metrics")
 SERVES = "Ctrl-C ends it."
 ASKS = "Install it?"
 
@@ -60,8 +62,11 @@ class Terminal:
         """What was written, without escape sequences."""
         return ESCAPES.sub("", self._raw.decode(errors="replace")).replace("\r\n", "\n")
 
-    def finish(self, interrupt_at: str = "") -> int:
-        """Read to the end, with one Ctrl-C when a text is there, and agree when asked; return the exit code."""
+    def finish(self, interrupt_at: str = "", port: str = "") -> int:
+        """Read to the end, with one Ctrl-C when a text is there, and agree when asked; return the exit code.
+
+        Before the Ctrl-C, the server at a port is asked for its health and its metrics.
+        """
         answered = False
         until = time.monotonic() + PATIENCE
         try:
@@ -69,6 +74,8 @@ class Terminal:
                 if time.monotonic() > until:
                     raise Different(f"no end after {PATIENCE:g} s:\n{self.screen}")
                 if interrupt_at and interrupt_at in self.screen:
+                    for path in WATCHED:
+                        require_answer(f"http://127.0.0.1:{port}{path}")
                     os.killpg(self._process.pid, signal.SIGINT)
                     interrupt_at = ""
                 if not answered and ASKS in self.screen:
@@ -92,6 +99,14 @@ class Terminal:
         return bool(data)
 
 
+def require_answer(url: str) -> None:
+    """Raise Different unless a URL is answered with 200."""
+    try:
+        urllib.request.urlopen(url, timeout=PATIENCE).close()
+    except OSError as reason:
+        raise Different(f"{url} is answered with {reason}") from None
+
+
 def follow(programs: Path, folder: Path, page: str) -> int:
     """Run every command of a page in an empty folder; return how many were run."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -110,14 +125,14 @@ def follow(programs: Path, folder: Path, page: str) -> int:
         if words[0] == "cd":
             here /= words[1]
         elif words[0] != "python":  # the package is installed already
-            _try(words, shows.replace(PORT, port), here, {**environment, "PWD": str(here)}, programs)
+            _try(words, shows.replace(PORT, port), here, {**environment, "PWD": str(here)}, programs, port)
             count += 1
     return count
 
 
-def _try(words: list[str], shows: str, folder: Path, environment: dict[str, str], programs: Path) -> None:
+def _try(words: list[str], shows: str, folder: Path, environment: dict[str, str], programs: Path, port: str) -> None:
     terminal = Terminal([str(programs / words[0]), *words[1:]], folder, environment)
-    code = terminal.finish(interrupt_at=SERVES if SERVES in shows else "")
+    code = terminal.finish(interrupt_at=SERVES if SERVES in shows else "", port=port)
     wanted = 1 if shows.startswith("error: ") else 0
     # Where the page shows nothing, it says what happens in words.
     differs = shows and terminal.screen.replace("^C", "").strip() != shows.strip()
