@@ -34,6 +34,16 @@ def test_a_short_rsa_key_is_refused() -> None:
         read_key(document)
 
 
+@pytest.mark.parametrize(("bits", "exponent"), [(3072, 2**3000 + 1), (2048, 2**33 + 1), (9000, 65537)])
+def test_an_rsa_key_that_is_dear_to_verify_with_is_refused(bits: int, exponent: int) -> None:
+    """A DPoP proof brings its own key: a verification with an exponent of 3,000 bits takes 100 times as long."""
+    document = {"kty": "RSA"}
+    for name, number in {"n": 2**bits - 1, "e": exponent}.items():
+        document[name] = base64url(number.to_bytes((number.bit_length() + 7) // 8, "big"))
+    with pytest.raises(BadToken, match="too long"):
+        read_key(document)
+
+
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
 def test_a_private_key_is_not_read_as_a_published_one(algorithm: str) -> None:
     key = make_key(algorithm)

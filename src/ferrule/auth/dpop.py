@@ -30,6 +30,10 @@ MOST_SEEN = 100_000
 NONCE_PERIOD = 300.0
 """For how many seconds a nonce is the newest; it counts for as long again."""
 PORTS = {"https": 443, "http": 80}
+TIMES = (int, float)
+"""The types of a time; a bool is none."""
+LATEST = 2**53
+"""A time beyond it is no time."""
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -197,13 +201,15 @@ class ProofChecker:
             raise BadProof("the DPoP proof is for another URL")
         if token:
             said = claims.get("ath")
-            if not isinstance(said, str) or not hmac.compare_digest(said.encode(), token_hash(token).encode()):
+            right = token_hash(token).encode()
+            if not isinstance(said, str) or not hmac.compare_digest(said.encode("utf-8", "replace"), right):
                 raise BadProof("the DPoP proof is for another token")
 
     def _check_time(self, claims: dict[str, Any], now: float) -> float:
         """Return until when a proof counts."""
-        made = claims.get("iat")
-        if type(made) is not int and type(made) is not float:
+        made: Any = claims.get("iat")
+        # A number beyond all times is none, and too large to reckon with.
+        if type(made) not in TIMES or not 0 <= made < LATEST:
             raise BadProof("the DPoP proof does not say when it was made")
         nonce = claims.get("nonce")
         if self.nonces is None:

@@ -33,6 +33,9 @@ ASYMMETRIC = ("RS256", "PS256", "ES256", "EdDSA", "Ed25519", "RS384", "RS512", "
 SYMMETRIC = ("HS256", "HS384", "HS512")
 """The algorithms of signatures whose keys are secrets that two share."""
 SMALLEST_RSA = 2048
+LARGEST_RSA = 8192
+LARGEST_EXPONENT = 2**32
+"""Of an RSA key: a longer one makes each verification as dear as its maker likes. Keys in use have 65537."""
 KINDS = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP", "HS": "oct"}
 """Which kind of key an algorithm needs, by how its name begins."""
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519", "Ed25519": "Ed25519"}
@@ -118,9 +121,7 @@ def _key(jose: JoseKey) -> Key:
     document = jose.as_dict(private=False)
     kind = str(document.get("kty", ""))
     if kind == "RSA":
-        size: int = getattr(jose.public_key, "key_size", 0)
-        if size < SMALLEST_RSA:
-            raise BadToken(f"an RSA key has {size} bits: at least {SMALLEST_RSA} are needed")
+        _check_rsa(jose.public_key)
     if document.get("crv") == "Ed25519" and _is_small_order(str(document.get("x", ""))):
         raise BadToken("an Ed25519 key is one of the few whose signatures anybody can make")
     return Key(
@@ -131,6 +132,15 @@ def _key(jose: JoseKey) -> Key:
         str(document.get("crv", "")),
         jose.thumbprint(),
     )
+
+
+def _check_rsa(public: Any) -> None:
+    """Raise BadToken for an RSA key that is too short to be safe, or too long to be verified with."""
+    size: int = public.key_size
+    if size < SMALLEST_RSA:
+        raise BadToken(f"an RSA key has {size} bits: at least {SMALLEST_RSA} are needed")
+    if size > LARGEST_RSA or public.public_numbers().e > LARGEST_EXPONENT:
+        raise BadToken("an RSA key, or its exponent, is so long that verifying with it takes too long")
 
 
 def _is_small_order(encoded: str) -> bool:
