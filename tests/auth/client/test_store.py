@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,23 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None
     (tmp_path / "tokens.json").symlink_to(target)
     with pytest.raises(SetupError, match="cannot be read"):
         FileStore(tmp_path / "tokens.json").read("a")
+
+
+async def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path: Path) -> None:
+    """In a folder of several people another could have made the folder of the locks, and put links there."""
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    locks = tmp_path / "tokens.json.locks"
+    locks.mkdir()
+    for name in ("", "a"):
+        (locks / f"{sha256(name.encode()).hexdigest()[:32]}.lock").symlink_to(target)
+    store = FileStore(tmp_path / "tokens.json")
+    with pytest.raises(SetupError, match="lock"):
+        store.write("a", {"x": 1})
+    with pytest.raises(SetupError, match="lock"):
+        async with store.lock("a"):
+            raise AssertionError("held")
+    assert target.read_text() == "precious"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "not JSON", '{"a": '])

@@ -149,8 +149,7 @@ class FileStore:
         """Let the documents be edited, alone among all processes, and write them."""
         make_private_folder(self.path.parent)
         make_private_folder(self._locks)
-        with open(_lock_file(self._locks, ""), "wb") as held:
-            _take(held.fileno(), wait=True)
+        with _held(self._locks):
             documents = self._all()
             yield documents
             self._replace(msgspec.json.encode(documents))
@@ -199,8 +198,7 @@ class KeyringStore:
     def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> None:
         """Edit a document."""
         make_private_folder(self._locks)
-        with open(_lock_file(self._locks, ""), "wb") as held:
-            _take(held.fileno(), wait=True)
+        with _held(self._locks):
             document = self.read(name) or {}
             edit(document)
             self.write(name, document)
@@ -259,15 +257,32 @@ def make_private_folder(folder: Path) -> None:
 # -- locks
 
 
-def _lock_file(folder: Path, name: str) -> Path:
-    return folder / f"{sha256(name.encode()).hexdigest()[:32]}.lock"
+def _open_lock(folder: Path, name: str) -> int:
+    """Open a lock file; where somebody has put a link in its place, nothing of what that leads to is touched."""
+    path = folder / f"{sha256(name.encode()).hexdigest()[:32]}.lock"
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), PRIVATE)
+    except OSError as reason:
+        raise SetupError(f"the lock {path} cannot be used: {reason.strerror}") from None
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold what all documents share, alone among all processes."""
+    held = _open_lock(folder, "")
+    try:
+        _take(held, wait=True)
+        yield
+    finally:
+        # Which lets go of it.
+        os.close(held)
 
 
 @asynccontextmanager
 async def file_lock(folder: Path, name: str, timeout: float = LOCK_TIMEOUT) -> AsyncIterator[None]:
     """Hold a lock file alone; a process that ends lets go of it, however it ends."""
     make_private_folder(folder)
-    held = os.open(_lock_file(folder, name), os.O_RDWR | os.O_CREAT, PRIVATE)
+    held = _open_lock(folder, name)
     try:
         await _take_within(held, timeout)
         yield
