@@ -71,6 +71,31 @@ async def test_where_there_is_no_status_an_error_says_which_scopes(way: str, era
 # -- every verb and every route
 
 
+@pytest.mark.parametrize("auth", [True, False])
+async def test_a_route_that_takes_options_is_run_for_those_who_may_call_it(auth: bool, tmp_path: Path) -> None:
+    """AUT-01: what we answer ourselves is open, the handler of a route is not."""
+    app, ran = protected()
+
+    @app.custom_route("/mine", methods=["GET", "OPTIONS"], auth=auth)
+    async def mine(request: Any) -> str:
+        ran.names.append(request.principal)
+        return "mine"
+
+    @app.custom_route("/plain")
+    async def plain(request: Any) -> str:
+        return "plain"
+
+    async with served(app, "engine", tmp_path) as place:
+        wire = await Wire.reach(place.url)
+        assert (await wire.ask(method="OPTIONS", path="/plain")).status == 204
+        assert (await wire.ask(method="OPTIONS", path="/mine")).status == (401 if auth else 200)
+        assert ran.names == ([] if auth else [None])
+        answer = await wire.ask(method="OPTIONS", path="/mine", **bearer("ada"))
+        assert answer.status == 200
+        await wire.close()
+    assert (ran.names[-1] is not None) == auth
+
+
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT"])
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/ws", "/sse", "/messages?session_id=x", "/mine", "/metrics"])
 async def test_no_verb_of_any_route_goes_without_a_token(method: str, path: str, tmp_path: Path) -> None:

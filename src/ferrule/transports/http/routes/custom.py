@@ -100,10 +100,13 @@ class RoutesEndpoint:
         for route, values in found:
             if request.method in route.methods:
                 run = partial(self._run, route, values, verdict.head)
-                if route.auth:
-                    self._callers.admit(request, responder, run)
-                else:
+                if not route.auth:
                     run(request, responder)
+                elif request.method == "OPTIONS":
+                    # Here it is no preflight that we answer, but one more way to run the handler.
+                    self._callers.verify(request, responder, run)
+                else:
+                    self._callers.admit(request, responder, run)
                 return True
         self._refuse(request, responder, verdict.head, found)
         return True
