@@ -151,3 +151,16 @@ def is_loopback_name(host: str) -> bool:
         return inner_address(ip_address(host)).is_loopback
     except ValueError:
         return False
+
+
+def network_of(address: str) -> str:
+    """Return what one host has of addresses, for limits by sender: an IPv4 address, or the /64 of an IPv6 address."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address)
+    except ValueError:
+        return address
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return found.exploded[:19]

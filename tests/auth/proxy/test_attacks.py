@@ -534,6 +534,24 @@ async def test_an_address_begins_few_logins() -> None:
         assert [(await visitor.consent(page)).status_code for _ in range(5)] == [303, 303, 303, 429, 429]
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_behind_a_reverse_proxy_people_are_counted_apart(trusted: bool) -> None:
+    """AUT-12: one who registers and logs in again and again does not use up what all others have."""
+    options: dict[str, Any] = {"trusted_proxies": ["127.0.0.1"]} if trusted else {}
+    async with a_desk(registration_rate="1/min", login_rate="1/min", **options) as desk:
+        statuses = []
+        for address in ("203.0.113.1", "203.0.113.2"):
+            async with Visitor(desk) as visitor:
+                visitor.http.headers["x-forwarded-for"] = f"198.51.100.9, {address}"
+                answer = await visitor.http.post(f"{desk.base}/register", json={"redirect_uris": [visitor.redirect]})
+                statuses.append(answer.status_code)
+                visitor.client_id = answer.json().get("client_id", "none")
+                page = await visitor.authorize()
+                if page.status_code == 200:
+                    statuses += [(await visitor.consent(page)).status_code for _ in range(2)]
+        assert statuses == ([201, 303, 429] * 2 if trusted else [201, 303, 429, 429])
+
+
 # -- codes and tokens
 
 

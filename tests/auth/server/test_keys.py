@@ -101,9 +101,9 @@ async def test_a_storm_of_unknown_keys_fetches_once_in_30_seconds() -> None:
     clock.now += 31
     statuses = set()
     for number in range(10_000):
-        # From many addresses: one alone would be told to wait.
+        # From many networks: one alone would be told to wait.
         shown = forge({"alg": "ES256", "kid": f"unknown {number}"}, claims(), b"no signature")
-        statuses.add(status_of(await verdict_on(by, shown, address=f"2001:db8::{number:x}")))
+        statuses.add(status_of(await verdict_on(by, shown, address=f"2001:db8:{number:x}::1")))
     assert statuses == {401}
     assert len(network.asked) == 2
     assert len(by.cache) == 1

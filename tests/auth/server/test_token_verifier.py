@@ -179,6 +179,16 @@ def test_whoever_shows_many_bad_tokens_is_told_to_wait_and_nobody_else() -> None
     run_in_virtual_time(play())
 
 
+def test_the_addresses_of_one_host_count_as_one() -> None:
+    """AUT-13: whoever has an address of IPv6 has a whole network of them (/64)."""
+    by = verifier()
+    for number in range(20):
+        judged(token(jti=str(number), aud="x"), by, address=f"2001:db8:1:2::{number:x}")
+    last: Any = judged(token(jti="one more", aud="x"), by, address="2001:db8:1:2:ffff::1")
+    assert refused(asyncio.run(last)).status == 429
+    let_in(token(jti="good"), by, address="2001:db8:1:3::1")
+
+
 def test_a_refusal_for_too_many_bad_tokens_takes_its_time_as_far_as_there_is_room() -> None:
     """AUT-13: a storm of them costs next to nothing, since each caller has to wait for its answer."""
     by = verifier()

@@ -24,8 +24,11 @@ from ferrule.errors import SetupError
         ("10.0.0.1", "2001:DB8::1", "2001:db8::1"),
         ("10.0.0.1", ", ".join(["203.0.113.1"] + ["10.0.0.2"] * 1000), "10.0.0.2"),
         ("not an address", "203.0.113.1", "not an address"),
+        ("::ffff:10.0.0.1", "203.0.113.1", "203.0.113.1"),
+        ("10.0.0.1", "203.0.113.1, ::ffff:10.0.0.2", "203.0.113.1"),
+        ("::ffff:192.0.2.7", "203.0.113.1", "::ffff:192.0.2.7"),
     ],
-    ids=range(9),
+    ids=range(12),
 )
 def test_who_sent_a_request_is_what_the_last_trusted_proxy_says(address: str, header: str, sender: str) -> None:
     """What anybody can write into the header before it counts for nothing."""

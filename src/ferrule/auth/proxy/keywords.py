@@ -45,5 +45,7 @@ class ProxyKeywords(TypedDict, total=False):
     """How often an address may begin a login."""
     redirect_schemes: Sequence[str]
     """URI schemes of applications that clients may be sent back by, beside https and this machine: `cursor`."""
+    trusted_proxies: Collection[str]
+    """The addresses of reverse proxies, or networks such as 10.0.0.0/8, whose X-Forwarded-For says who calls."""
     allow_private: Sequence[str]
     """Networks beside the public internet in which the provider may be, such as 10.0.0.0/8."""

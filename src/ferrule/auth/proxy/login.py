@@ -82,6 +82,7 @@ class LoginFlow:
         vault: Vault,
         codes: Codes,
         rate: AddressRate,
+        sender: Callable[[WebRequest], str],
         allow: Callable[[Person], bool] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -101,6 +102,8 @@ class LoginFlow:
         self._vault = vault
         self._codes = codes
         self._rate = rate
+        self._sender = sender
+        """Returns the address a request came from."""
         self._allow = allow
         self._clock = clock
 
@@ -110,7 +113,7 @@ class LoginFlow:
         """Answer an authorization request: with the consent page, or at once where consent was given before."""
         try:
             asked = read_parameters(await _query_or_form(request))
-            client = await self._clients.find(asked.get("client_id", ""), request.address)
+            client = await self._clients.find(asked.get("client_id", ""), self._sender(request))
             redirect = asked.get("redirect_uri", "")
             client.check_redirect(redirect)
         except OAuthError as error:
@@ -214,7 +217,7 @@ class LoginFlow:
     async def _begin(self, request: WebRequest, browser: str, checked: AuthorizationRequest) -> WebResponse:
         """Send a user who has consented to the provider."""
         try:
-            self._rate.require(request.address, self._clock())
+            self._rate.require(self._sender(request), self._clock())
         except OAuthError as error:
             return pages.failure_page(error.why, error.status, error.headers)
         state = random_text()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl
 
+from ferrule.auth.address import network_of
 from ferrule.balancing.rate import Rate
 from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import FerruleError
@@ -69,7 +69,7 @@ class AddressRate:
 
     def require(self, address: str, now: float) -> None:
         """Take one; raises OAuthError with status 429 where none is left."""
-        place = _network(address)
+        place = network_of(address)
         bucket = self._buckets.pop(place, None) or self._rate.bucket()
         self._buckets[place] = bucket
         if len(self._buckets) > MAX_ADDRESSES:
@@ -78,14 +78,3 @@ class AddressRate:
             seconds = max(1, round(bucket.wait(now)))
             why = f"Too many requests from this address; try again in {seconds} s"
             raise OAuthError("temporarily_unavailable", why, status=429, headers={"Retry-After": str(seconds)})
-
-
-def _network(address: str) -> str:
-    """Return an IPv4 address, or the /64 of an IPv6 address, all of which one host has."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is None:
-        return found.exploded[:19]
-    return address

@@ -120,6 +120,7 @@ class OAuthProxy(TokenVerifier):
             vault=self._vault,
             tokens=self._tokens,
             rate=registrations,
+            sender=self.proxies.sender,
             ended=self._forget,
             clock=self.clock,
         )
@@ -137,6 +138,7 @@ class OAuthProxy(TokenVerifier):
             vault=self._vault,
             codes=codes,
             rate=AddressRate(Rate.parse(settings.login_rate)),
+            sender=self.proxies.sender,
             allow=allow,
             clock=self.clock,
         )

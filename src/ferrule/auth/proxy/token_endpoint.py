@@ -37,6 +37,7 @@ class TokenEndpoint:
         vault: Vault,
         tokens: AccessTokens,
         rate: AddressRate,
+        sender: Callable[[WebRequest], str],
         ended: Callable[[str], None],
         clock: Callable[[], float],
     ) -> None:
@@ -47,6 +48,8 @@ class TokenEndpoint:
         self._vault = vault
         self._tokens = tokens
         self._rate = rate
+        self._sender = sender
+        """Returns the address a request came from."""
         self._ended = ended
         """Called with the id of a grant that has ended."""
         self._clock = clock
@@ -54,7 +57,7 @@ class TokenEndpoint:
     async def register(self, request: WebRequest) -> WebResponse:
         """Answer a registration (RFC 7591)."""
         try:
-            self._rate.require(request.address, self._clock())
+            self._rate.require(self._sender(request), self._clock())
             return json_answer(self._clients.register(await request.body()), 201)
         except OAuthError as error:
             return error_answer(error)

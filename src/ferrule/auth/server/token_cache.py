@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from msgspec import Struct
 
+from ferrule.auth.address import network_of
 from ferrule.identity.principal import Principal
 
 MOST_GOOD = 10_000
@@ -95,7 +96,10 @@ def digest(token: str, resource: str = "") -> bytes:
 
 
 class FailureLimit:
-    """How many bad tokens a second an address may show: checking them costs more than sending them."""
+    """How many bad tokens a second an address may show: checking them costs more than sending them.
+
+    All addresses of one IPv6 network (/64) count as one: whoever has one of them has them all.
+    """
 
     def __init__(self, rate: float = 20.0, most_addresses: int = 10_000) -> None:
         self._rate = rate
@@ -105,16 +109,17 @@ class FailureLimit:
 
     def is_reached(self, address: str, now: float) -> bool:
         """Return whether an address may show no more tokens that are not known to be good."""
-        found = self._left.get(address)
+        found = self._left.get(network_of(address))
         if found is None:
             return False
         return self._now_left(found, now) < 1.0
 
     def count(self, address: str, now: float) -> None:
         """Note a bad token."""
-        found = self._left.get(address, (self._rate, now))
-        self._left[address] = (max(0.0, self._now_left(found, now) - 1.0), now)
-        self._left.move_to_end(address)
+        place = network_of(address)
+        found = self._left.get(place, (self._rate, now))
+        self._left[place] = (max(0.0, self._now_left(found, now) - 1.0), now)
+        self._left.move_to_end(place)
         while len(self._left) > self._most:
             self._left.popitem(last=False)
 

@@ -121,8 +121,8 @@ class TokenVerifier(Verifier):
         self.failures = FailureLimit()
         nonces = Nonces() if settings.dpop_nonce else None
         self._proofs = ProofChecker(nonces=nonces)
-        self._proxies = TrustedProxies(settings.trusted_proxies)
-        self._certificates = CertificateProof(settings.certificate_header, self._proxies)
+        self.proxies = TrustedProxies(settings.trusted_proxies)
+        self._certificates = CertificateProof(settings.certificate_header, self.proxies)
         self._needs_proof = settings.dpop == "required"
         self._checks: dict[bytes, asyncio.Task[KnownToken]] = {}
         self._held = 0
@@ -177,7 +177,7 @@ class TokenVerifier(Verifier):
             return self._judge(facts, shown, known, resource, now)
         if known is not None:
             return self.resource.invalid(resource, known.why, dpop=shown.scheme == DPOP)
-        if self.failures.is_reached(self._proxies.sender(facts), now):
+        if self.failures.is_reached(self.proxies.sender(facts), now):
             return self._too_many()
         try:
             found = self._begin(token, shown.token, now, resource)
@@ -275,7 +275,7 @@ class TokenVerifier(Verifier):
             # Not 401: every client would log in again, and again (fail closed, but say why).
             self._complain("a token could not be checked: %s", reason, now)
             return Refusal("Unavailable: tokens cannot be checked now", status=503, headers={"Retry-After": "2"})
-        self.failures.count(self._proxies.sender(facts), now)
+        self.failures.count(self.proxies.sender(facts), now)
         self.cache.keep_bad(token, str(reason), now)
         return self.resource.invalid(resource, str(reason), dpop=shown.scheme == DPOP)
 
@@ -297,11 +297,11 @@ class TokenVerifier(Verifier):
             except NonceNeeded as reason:
                 return self._with_nonce(self.resource.challenge(resource, "use_dpop_nonce", dpop=True), reason, now)
             except BadProof as reason:
-                self.failures.count(self._proxies.sender(facts), now)
+                self.failures.count(self.proxies.sender(facts), now)
                 headers = self.resource.challenge(resource, "invalid_dpop_proof", dpop=True)
                 return self._with_nonce(headers, reason, now)
             except BadToken as reason:
-                self.failures.count(self._proxies.sender(facts), now)
+                self.failures.count(self.proxies.sender(facts), now)
                 return self.resource.invalid(resource, str(reason), dpop=dpop or self._needs_proof)
         return self._with_scopes(principal, resource, dpop=dpop)
 

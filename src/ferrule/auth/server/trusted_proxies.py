@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Protocol
 
 from ferrule.errors import SetupError
-from ferrule.identity.verifier import RequestFacts
 
 FORWARDED_FOR = "x-forwarded-for"
 MOST_HOPS = 32
 """Addresses in a header that are looked at, from its end."""
+
+
+class Sent(Protocol):
+    """A request, as far as it tells where it came from."""
+
+    @property
+    def address(self) -> str:
+        """Who sent it to us."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """By any spelling of a name."""
 
 
 class TrustedProxies:
@@ -34,16 +46,16 @@ class TrustedProxies:
             return False
         return any(found in network for network in self._networks if network.version == found.version)
 
-    def sender(self, facts: RequestFacts) -> str:
+    def sender(self, request: Sent) -> str:
         """Return where a request came from: before the last proxy that is trusted, as that one says.
 
         Each proxy adds who it heard the request from at the end of the header; what stands before the first address
         that is not trusted was written by anybody.
         """
-        address = facts.address
+        address = request.address
         if not self._networks or not self.has(address):
             return address
-        hops = facts.headers.get(FORWARDED_FOR, "").rsplit(",", MOST_HOPS)
+        hops = request.headers.get(FORWARDED_FOR, "").rsplit(",", MOST_HOPS)
         for hop in reversed(hops[-MOST_HOPS:]):
             found = _read(hop.strip())
             if found is None:
@@ -55,7 +67,11 @@ class TrustedProxies:
 
 
 def _read(address: str) -> IPv4Address | IPv6Address | None:
+    """Return an address; one of IPv4 that a socket of IPv6 shows in its own form is that of IPv4."""
     try:
-        return ip_address(address)
+        found = ip_address(address)
     except ValueError:
         return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found
