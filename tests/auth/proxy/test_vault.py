@@ -12,7 +12,7 @@ from proxy_desk import KEYS, Clock
 from ferrule.auth.proxy.keys import Keys
 from ferrule.auth.proxy.profiles import PROFILES
 from ferrule.auth.proxy.upstream import Person, UpstreamDown, UpstreamRefused, UpstreamTokens
-from ferrule.auth.proxy.vault import CHECK_KEPT, Vault
+from ferrule.auth.proxy.vault import CHECK_KEPT, RENEWING, Vault
 from ferrule.stores.memory import MemoryStore
 
 
@@ -124,6 +124,39 @@ async def test_of_two_processes_the_late_one_takes_what_the_other_got() -> None:
     tokens = await asyncio.gather(*both)
     assert tokens[0].access == tokens[1].access
     assert (await one.fresh("g")).refresh == provider.good
+
+
+async def test_of_two_processes_one_asks_however_slowly_it_is_answered() -> None:
+    """A provider takes a refresh token that comes twice for a stolen one, and ends the login."""
+    clock = Clock()
+    store = MemoryStore(clock)
+
+    class Strict(Provider):
+        async def refresh(self, tokens: UpstreamTokens) -> UpstreamTokens:
+            renewed = await super().refresh(tokens)
+            # It is used up now, and the answer is on its way.
+            await asyncio.sleep(0.2)
+            return renewed
+
+    provider = Strict(clock)
+    vaults = [a_vault(clock, provider, store) for _ in range(3)]
+    await vaults[0].put("g", some_tokens(clock, 0))
+    tokens = await asyncio.gather(*(each.fresh("g") for each in vaults))
+    assert [each.access for each in tokens] == ["a1"] * 3
+    assert provider.refreshes == 1
+
+
+async def test_a_process_that_dies_during_a_refresh_leaves_it_to_the_others() -> None:
+    clock = Clock()
+    provider, store = Provider(clock), MemoryStore(clock)
+    vault = a_vault(clock, provider, store)
+    await vault.put("g", some_tokens(clock, 0))
+    await store.add("renewing:g", b"another", RENEWING)
+    waiting = asyncio.ensure_future(vault.fresh("g"))
+    await asyncio.sleep(0.1)
+    assert provider.refreshes == 0
+    clock.now += RENEWING
+    assert (await waiting).access == "a1"
 
 
 async def test_a_refusal_ends_it_and_a_failure_does_not() -> None:

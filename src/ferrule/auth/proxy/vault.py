@@ -1,7 +1,8 @@
 """The vault: the tokens of the provider, sealed, one entry for each grant. They are refreshed here and nowhere else.
 
 Rule 1: what is in the store can be read with our keys only, and only as the entry it was made for.
-Rule 2: of several who find a token expired, one refreshes it. An answer that comes late never replaces a newer token.
+Rule 2: of several who find a token expired, one refreshes it, among all processes: providers take a refresh token that
+comes twice for a stolen one, and end the login. An answer that comes late never replaces a newer token.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from collections.abc import Callable
 import msgspec
 from msgspec import structs
 
-from ferrule.auth.proxy.keys import Keys
-from ferrule.auth.proxy.upstream import Upstream, UpstreamRefused, UpstreamTokens
+from ferrule.auth.proxy.keys import Keys, random_text
+from ferrule.auth.proxy.upstream import Upstream, UpstreamDown, UpstreamRefused, UpstreamTokens
 from ferrule.stores.contracts import Store
 
 EARLY = 60.0
 """A token is refreshed at most so many seconds before it expires."""
 CHECK_KEPT = 60.0
 """For how long a provider's word that a token is good is believed."""
+RENEWING = 15.0
+"""Seconds for which a process has the renewal of a token to itself: longer than a provider is waited for."""
+PAUSE = 0.05
+"""Seconds between two looks whether another process has renewed it."""
 
 
 class Vault:
@@ -59,11 +64,7 @@ class Vault:
         lock = self._locks.setdefault(grant_id, asyncio.Lock())
         try:
             async with lock:
-                # Whoever was here before us may have done it.
-                raw, tokens = await self._get(grant_id)
-                if self._is_stale(tokens):
-                    tokens = await self._renew(grant_id, raw, tokens)
-                return tokens
+                return await self._renewed(grant_id)
         finally:
             if not lock.locked():
                 self._locks.pop(grant_id, None)
@@ -77,6 +78,29 @@ class Vault:
             # Of a token that lives shorter than a few minutes, half its life is left for use.
             early = min(EARLY, (tokens.expires - tokens.checked) / 2)
         return now >= tokens.expires - early
+
+    async def _renewed(self, grant_id: str) -> UpstreamTokens:
+        """Return tokens that were renewed here, or meanwhile by another process; raises as `fresh` does."""
+        lease = f"renewing:{grant_id}"
+        mine = random_text().encode()
+        for _ in range(int(2 * RENEWING / PAUSE)):
+            # Whoever was here before us may have done it.
+            _, tokens = await self._get(grant_id)
+            if not self._is_stale(tokens):
+                return tokens
+            if await self._store.add(lease, mine, RENEWING):
+                break
+            await asyncio.sleep(PAUSE)
+        else:
+            raise UpstreamDown("another process has been renewing the same token for too long")
+        try:
+            raw, tokens = await self._get(grant_id)
+            if self._is_stale(tokens):
+                tokens = await self._renew(grant_id, raw, tokens)
+            return tokens
+        finally:
+            if await self._store.get(lease) == mine:
+                await self._store.delete(lease)
 
     async def _renew(self, grant_id: str, raw: bytes, tokens: UpstreamTokens) -> UpstreamTokens:
         try:
