@@ -191,6 +191,7 @@ ATTACKS: dict[str, str] = {
     "nbf text": token(nbf="now"),
     "iat true": token(iat=True),
     "ID token": token(scope=None, client_id=None, azp="editor", nonce="n", at_hash="h"),
+    "ID token with roles": token(scope=None, client_id=None, roles=["notes"], nonce="n"),
     "ID token of Keycloak": token(typ="ID"),
     "refresh token of Keycloak": token(typ="Refresh"),
     "ID token of Cognito": token(token_use="id"),
@@ -298,12 +299,17 @@ def test_a_secret_that_can_be_guessed_is_refused() -> None:
 # -- providers
 
 
+ENTRA_ID_TOKEN: dict[str, Any] = {"aud": "guid", "scope": None, "client_id": None, "roles": ["notes"]}
+"""As one is for the application that is the API itself; its nonce may be left out."""
+
+
 @pytest.mark.parametrize(
     ("options", "changes", "scopes"),
     [
         ({"provider": "auth0"}, {"scope": "openid", "permissions": ["notes"]}, {"openid", "notes"}),
         ({"provider": "okta"}, {"scope": None, "scp": ["notes"]}, {"notes"}),
         ({"provider": "entra", "audience": "guid"}, {"aud": "guid", "scope": None, "scp": "a b"}, {"a", "b"}),
+        ({"provider": "entra", "audience": "guid"}, {**ENTRA_ID_TOKEN, "azp": "app"}, {"notes"}),
         ({"provider": "cognito", "audience": ["editor"]}, {"aud": None, "token_use": "access"}, {"notes"}),
         ({"provider": "keycloak"}, {"typ": "Bearer"}, {"notes"}),
         ({"provider": "supabase", "audience": "authenticated"}, {"aud": "authenticated"}, {"notes"}),
@@ -326,6 +332,8 @@ def test_tokens_of_a_provider_are_read_as_it_writes_them(
         ({"provider": "keycloak"}, {}),
         ({"provider": "supabase"}, {"aud": "authenticated"}),
         ({"provider": "entra", "audience": "guid"}, {"aud": RESOURCE}),
+        ({"provider": "entra", "audience": "guid"}, {**ENTRA_ID_TOKEN, "nonce": "n"}),
+        ({"provider": "entra", "audience": "guid"}, ENTRA_ID_TOKEN),
         ({"require_claims": {"org": "x"}}, {}),
     ],
     ids=repr,

@@ -31,8 +31,8 @@ TIMES = (int, float)
 LATEST = 2**53
 """A time beyond it is no time."""
 ONLY_IN_ID_TOKENS = frozenset({"nonce", "at_hash", "c_hash"})
-RIGHTS = frozenset({"scope", "scp", "permissions", "roles", "client_id"})
-"""What an access token has and an ID token has not."""
+RIGHTS = frozenset({"scope", "scp", "permissions", "client_id"})
+"""What an access token has and an ID token has not; Entra writes roles into both."""
 
 SCOPE_CLAIMS = ("scope", "scp")
 CLIENT_CLAIMS = ("client_id", "azp", "cid", "appid")
@@ -46,6 +46,8 @@ class Profile(Struct, frozen=True):
     scope_claims: tuple[str, ...] = SCOPE_CLAIMS
     required: Mapping[str, str] = {}
     """Claims that must have exactly these values."""
+    names_client: bool = False
+    """Whether each access token names the client it was issued to, and an ID token does not."""
     several_tenants: bool = False
     """Whether one issuer may stand for all tenants, of which each token names one."""
     warning: str = ""
@@ -58,7 +60,8 @@ PROFILES: Mapping[str, Profile] = {
     "auth0": Profile(scope_claims=("scope", "permissions")),
     # An access token of Cognito has no audience, only the client it was issued to.
     "cognito": Profile(audience_claim="client_id", required={"token_use": "access"}),
-    "entra": Profile(scope_claims=("scp", "roles"), several_tenants=True),
+    # An ID token for the application that is the API has the same audience, and may have the same roles.
+    "entra": Profile(scope_claims=("scp", "roles"), names_client=True, several_tenants=True),
     "google": Profile(),
     "keycloak": Profile(required={"typ": "Bearer"}),
     "okta": Profile(scope_claims=("scp",)),
@@ -87,6 +90,7 @@ class ClaimRules:
         if settings.scope_claims is not None:
             self._scope_claims = tuple(settings.scope_claims)
         self._required = {**profile.required, **(settings.require_claims or {})}
+        self._names_client = profile.names_client
         self._tenants = settings.tenants
         self._leeway = settings.leeway
         if self._audience_claim != "aud" and settings.audience is None:
@@ -109,6 +113,8 @@ class ClaimRules:
             if claims.get(name) != value:
                 raise BadToken(f"the claim {name} is not what it must be")
         _check_kind(claims)
+        if self._names_client and not self.client(claims):
+            raise BadToken("the token names no client, so it is no access token")
 
     def _check_tenant(self, claims: Mapping[str, Any]) -> None:
         if tenant_of(claims, self._tenants) is None:
