@@ -126,6 +126,31 @@ async def test_while_the_issuer_cannot_be_asked_nobody_comes_in(answer: Any, mon
     await by.close()
 
 
+async def test_a_storm_of_bad_tokens_is_not_handed_on_to_the_issuer() -> None:
+    """AUT-13: those whose check still runs count too, or a slow issuer is asked about all of them."""
+    release = asyncio.Event()
+
+    async def slowly() -> dict[str, Any]:
+        await release.wait()
+        return {"active": False}
+
+    by, issuer, clock = asking({"active": False})
+    await verdict_on(by)
+    issuer.answer = slowly
+    storm = [asyncio.ensure_future(verdict_on(by, f"bad-{number}")) for number in range(300)]
+    await asyncio.sleep(0.01)
+    assert len(issuer.asked) <= 101
+    release.set()
+    statuses = [each.status for each in await asyncio.gather(*storm)]
+    assert set(statuses) == {401, 429}
+    # Whoever has shown none for a while, or never, may have many checked at once.
+    clock.now += 61
+    issuer.answer = ACTIVE
+    found = await asyncio.gather(*(verdict_on(by, f"good-{number}") for number in range(300)))
+    assert all(isinstance(each, Principal) for each in found)
+    await by.close()
+
+
 async def test_a_token_that_does_not_end_is_asked_for_each_minute() -> None:
     lasting = {name: value for name, value in ACTIVE.items() if name != "exp"}
     by, issuer, clock = asking(lasting)

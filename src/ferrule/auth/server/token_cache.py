@@ -19,6 +19,10 @@ MOST_BAD = 1_000
 GOOD_FOR = 300.0
 BAD_FOR = 5.0
 """Seconds for which a token that was refused is refused without another look."""
+WARY = 60.0
+"""For how many seconds after its last bad token an address has few tokens checked at once."""
+AT_ONCE = 5.0
+"""How many, for each bad token it may still show."""
 
 
 class KnownToken(Struct, frozen=True):
@@ -106,13 +110,31 @@ class FailureLimit:
         self._most = most_addresses
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """By address, how many more it may show, and since when that is so."""
+        self._running: dict[str, int] = {}
+        """By address, how many of its tokens are being checked."""
 
     def is_reached(self, address: str, now: float) -> bool:
         """Return whether an address may show no more tokens that are not known to be good."""
         found = self._left.get(network_of(address))
         if found is None:
             return False
-        return self._now_left(found, now) < 1.0
+        left = self._now_left(found, now)
+        if left < 1.0:
+            return True
+        # Of what is not decided yet, most may turn out bad again.
+        return now - found[1] < WARY and self._running.get(network_of(address), 0) >= left * AT_ONCE
+
+    def begin(self, address: str) -> None:
+        """Note that a token is being checked, which takes a while."""
+        place = network_of(address)
+        self._running[place] = self._running.get(place, 0) + 1
+
+    def end(self, address: str) -> None:
+        """Note that this was done."""
+        place = network_of(address)
+        left = self._running.pop(place, 0) - 1
+        if left > 0:
+            self._running[place] = left
 
     def count(self, address: str, now: float) -> None:
         """Note a bad token."""

@@ -177,10 +177,11 @@ class TokenVerifier(Verifier):
             return self._judge(facts, shown, known, resource, now)
         if known is not None:
             return self.resource.invalid(resource, known.why, dpop=shown.scheme == DPOP)
-        if self.failures.is_reached(self.proxies.sender(facts), now):
+        sender = self.proxies.sender(facts)
+        if token not in self._checks and self.failures.is_reached(sender, now):
             return self._too_many()
         try:
-            found = self._begin(token, shown.token, now, resource)
+            found = self._begin(token, shown.token, now, resource, sender)
         except (BadToken, CannotCheck) as reason:
             return self._refused(facts, shown, token, reason, resource, now)
         if isinstance(found, KnownToken):
@@ -203,7 +204,9 @@ class TokenVerifier(Verifier):
             self._held -= 1
         return refusal
 
-    def _begin(self, token: bytes, shown: str, now: float, resource: str) -> KnownToken | asyncio.Task[KnownToken]:
+    def _begin(
+        self, token: bytes, shown: str, now: float, resource: str, sender: str
+    ) -> KnownToken | asyncio.Task[KnownToken]:
         """Check a token; what takes a while is done once for all who show it."""
         running = self._checks.get(token)
         if running is not None:
@@ -221,11 +224,13 @@ class TokenVerifier(Verifier):
 
         task = asyncio.get_running_loop().create_task(finish(), name="check a token")
         self._checks[token] = task
-        task.add_done_callback(lambda ended: self._ended(token, ended))
+        self.failures.begin(sender)
+        task.add_done_callback(lambda ended: self._ended(token, sender, ended))
         return task
 
-    def _ended(self, token: bytes, task: asyncio.Task[KnownToken]) -> None:
+    def _ended(self, token: bytes, sender: str, task: asyncio.Task[KnownToken]) -> None:
         self._checks.pop(token, None)
+        self.failures.end(sender)
         if not task.cancelled() and task.exception() is None:
             self._took(token, task.result())
 
