@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
+from ferrule.identity.principal import Principal
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.workers.mesh import Mesh
@@ -81,6 +83,36 @@ async def test_a_request_that_cannot_move_is_forwarded_and_its_answer_comes_back
     assert whole.said == [(200, b"x: y\r\n", b"bodybody")]
     assert parts.said == [(200, b""), (b"one",)]
     assert (asked[0].method, asked[0].headers, asked[0].address) == ("POST", {b"a": b"b"}, "127.0.0.1")
+    for mesh in meshes:
+        mesh.close()
+
+
+async def test_who_sent_a_request_is_known_to_the_worker_it_is_forwarded_to(tmp_path: Path) -> None:
+    """Its certificate and its proof of possession are of use where it came in only: there it was verified."""
+    first, second, *meshes = pair(tmp_path)
+    judged: list[HttpRequest] = []
+    answered: list[HttpRequest] = []
+
+    def noted(where: list[HttpRequest]) -> Callable[[HttpRequest, Responder], None]:
+        def note(request: HttpRequest, responder: Responder) -> None:
+            where.append(request)
+            responder.reply(200, b"")
+
+        return note
+
+    second.handle, second.answer = noted(judged), noted(answered)
+    ada = Principal(issuer="test", subject="ada", scopes=frozenset({"notes"}), expires=7.5, claims={"n": [1]})
+    strange = Principal(issuer="test", subject="bob", claims={"of": object()})
+    for identity in (ada, None, strange):
+        request = HttpRequest("POST", "/mcp", "", {}, identity=identity, recheck_at=9.5, http="2")
+        asking = Noting()
+        assert first.pass_on(THEIRS, request, asking)
+        await asyncio.wait_for(asking.over.wait(), 5)
+    assert [(request.identity, request.recheck_at, request.http) for request in answered] == [
+        (ada, 9.5, "2"),
+        (None, 9.5, "2"),
+    ]
+    assert [request.identity for request in judged] == [None]
     for mesh in meshes:
         mesh.close()
 

@@ -4,7 +4,8 @@ Rule 1: the id of a session begins with the slot of its worker.
 Rule 2: a connection is handed over with all that was read of it: from then on its client speaks to the right worker
 without a detour. Where that cannot be (TLS, HTTP/2, an application around us), or where a connection wanders from
 worker to worker because somebody in between mixes sessions on it, each request is forwarded.
-Rule 3: a forwarded request is judged by the worker that answers it, as if it had come there.
+Rule 3: a forwarded request is judged where it came in, with the certificate of its connection and a proof that counts
+once; the worker that answers it is told who sent it.
 Rule 4: a worker that takes the place of another does not know all its sessions at first. Who asks for one that is not
 there yet waits until all were given.
 """
@@ -12,6 +13,7 @@ there yet waits until all were given.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -19,6 +21,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from ferrule.identity.principal import Principal
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder, Transfer, Transferable
@@ -75,6 +78,11 @@ class Forwarded(Struct, frozen=True):
     body: bytes
     address: str
     secure: bool
+    http: str = "1.1"
+    identity: bytes | None = None
+    """Who sent it, as was found out where it came in: its certificate and its proof of possession are of use there
+    only. None where that cannot be written down: then it is found out anew."""
+    recheck_at: float = math.inf
 
 
 class Answered(Struct, frozen=True):
@@ -100,6 +108,15 @@ _read_request = msgspec.msgpack.Decoder(Forwarded).decode
 _read_answer = msgspec.msgpack.Decoder(Answered).decode
 _read_record = msgspec.msgpack.Decoder(MovedSession).decode
 _read_given = msgspec.msgpack.Decoder(Given).decode
+_read_identity = msgspec.msgpack.Decoder(Principal | None).decode
+
+
+def _written(identity: Principal | None) -> bytes | None:
+    """Return who sent a request, for another worker; None for claims that only this process can hold."""
+    try:
+        return _encode(identity)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 class WorkerNeighbours:
@@ -113,7 +130,9 @@ class WorkerNeighbours:
         self.mark = f"{SLOTS[mesh.slot]}{MARK}"
         """How the ids begin that are made here."""
         self.handle: Callable[[HttpRequest, Responder], None] | None = None
-        """What answers requests here; None while nothing is served."""
+        """What judges requests here, and answers them; None while nothing is served."""
+        self.answer: Callable[[HttpRequest, Responder], None] | None = None
+        """What answers requests whose senders are verified."""
         self.adopt: Callable[[Transfer], None] | None = None
         """What serves a connection that is handed over to us."""
         self.adopt_session: Callable[[MovedSession], object] | None = None
@@ -201,8 +220,10 @@ class WorkerNeighbours:
         early = self._early
         self._early = []
         for request, responder in early:
-            if self.handle is not None and not responder.gone:
-                self.handle(request, responder)
+            # They were judged before they had to wait.
+            answer = self.answer or self.handle
+            if answer is not None and not responder.gone:
+                answer(request, responder)
 
     def _hand_over(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> bool:
         # Python takes fifty microseconds to compare an object with a protocol.
@@ -230,6 +251,9 @@ class WorkerNeighbours:
             request.body,
             request.address,
             request.secure,
+            request.http,
+            _written(request.identity),
+            request.recheck_at,
         )
         pipe.send(REQUEST, number, _encode(sent))
 
@@ -314,8 +338,14 @@ class WorkerNeighbours:
             return
         self._answering[pipe, frame.exchange] = responder
         request = HttpRequest(said.method, said.path, said.query, said.headers, said.body, said.address, said.secure)
+        request.http = said.http
+        answer = self.handle
+        if said.identity is not None and self.answer is not None:
+            request.identity = _read_identity(said.identity)
+            request.recheck_at = said.recheck_at
+            answer = self.answer
         try:
-            self.handle(request, responder)
+            answer(request, responder)
         except Exception:
             responder.abort()
             raise

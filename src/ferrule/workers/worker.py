@@ -96,6 +96,7 @@ class Worker:
         def ready() -> None:
             if isinstance(listener, Http) and listener.endpoint is not None:
                 neighbours.handle = listener.endpoint.judge
+                neighbours.answer = listener.endpoint.answer
                 neighbours.adopt = listener.adopt
                 neighbours.adopt_session = listener.endpoint.sessions.adopt
             mesh.open()

@@ -167,6 +167,7 @@ class Forwarder:
             request.secure,
             request.http,
             write_identity(request.identity),
+            request.recheck_at,
         )
         outbox.send(REQUEST, number, encode(said))
         self.forwarded += 1
@@ -309,6 +310,7 @@ class Forwarder:
         request = HttpRequest(said.method, "", said.query, said.headers, said.body, said.address, said.secure)
         request.http = said.http
         request.identity = identity
+        request.recheck_at = said.recheck_at
         try:
             place.answer(request, remote)
         except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -42,6 +43,7 @@ class ForwardedRequest(Struct, frozen=True, array_like=True):
     secure: bool
     http: str
     identity: bytes
+    recheck_at: float = math.inf
 
 
 class AnswerHead(Struct, frozen=True, array_like=True):

@@ -249,8 +249,8 @@ class HttpEndpoint:
             responder.reply(404, TEXT_HEAD, f"Not found; MCP is served at {place}\n".encode())
 
     def answer(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a request to MCP whose sender is verified, as one that another node has passed on."""
-        self._mcp(request, responder)
+        """Answer a request whose sender is verified, as one that another worker or node has passed on."""
+        self.routes.get(request.path, self._mcp)(request, responder)
 
     def _mcp(self, request: HttpRequest, responder: Responder) -> None:
         verdict = self.guard.judge(request)
