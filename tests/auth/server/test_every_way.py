@@ -376,6 +376,23 @@ async def test_a_socket_that_says_nothing_is_closed_in_time(tmp_path: Path, monk
         assert await gone.read() == b""
 
 
+async def test_bad_tokens_over_sockets_are_counted_by_who_sends_them(tmp_path: Path) -> None:
+    """AUT-13: each connection has a port of its own, and shows one token."""
+    app, _ = protected(auth=StaticTokens(TOKENS, clock=lambda: 1.0))
+    async with sockets(app, "tcp", tmp_path) as connect:
+
+        async def said_to(number: int) -> bytes:
+            reader, writer = await connect()
+            writer.write(authenticate(f"bad-{number}") + b"\n")
+            said = await reader.readline()
+            writer.close()
+            return said
+
+        said = await asyncio.gather(*map(said_to, range(30)))
+    assert sum(b"not known" in each for each in said) == 20
+    assert sum(b"Too many bad tokens" in each for each in said) == 10
+
+
 async def test_a_socket_ends_with_its_token(tmp_path: Path) -> None:
     tokens = {"brief": principal("ada", expires=time.time() + 0.5)}
     app, _ = protected(auth=StaticTokens(tokens))

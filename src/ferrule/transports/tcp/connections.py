@@ -173,7 +173,7 @@ class Arrival(asyncio.Protocol):
             self._refuse(self.stream, verdict)
         else:
             try:
-                self.served = self._reception.serve(self._facts, verdict)
+                self.served = self._reception.serve(self.stream, self._facts, verdict)
                 self.stream.set_protocol(self.served)
                 self.served.connection_made(self.stream)
             except Exception:
@@ -382,15 +382,16 @@ class Reception:
 
     def facts(self, stream: asyncio.Transport) -> RequestFacts:
         """Return what is known of a peer."""
-        _, address = _address(stream)
-        return RequestFacts(transport=self._carrier, address=address, certificate=peer_certificate(stream))
+        # Without the port, which is another for each connection: limits are by who sends.
+        host, _ = _address(stream)
+        return RequestFacts(transport=self._carrier, address=host, certificate=peer_certificate(stream))
 
-    def serve(self, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
+    def serve(self, stream: asyncio.Transport, facts: RequestFacts, verdict: Principal | Anonymous) -> ServedChannel:
         """Make a link for a peer that may come in, and its channel."""
         identity = verdict if isinstance(verdict, Principal) else None
         key = None if identity is None else identity.key
-        host = facts.address.rpartition(":")[0]
-        origin = Origin(self._carrier, facts.address, principal=key, identity=identity, host=host)
+        host, address = _address(stream)
+        origin = Origin(self._carrier, address, principal=key, identity=identity, host=host)
         # Whatever can fail comes before the link: once made, a link is remembered until its channel is lost.
         framer = self.settings.framer()
         served = ServedChannel(self._acceptor.link(origin), framer, self)
