@@ -65,3 +65,11 @@ def test_each_verdict_is_reported_once(answer: Any, verdict: str) -> None:
     assert seen.verdicts == [("tcp", verdict)]
     children = metrics.counter("ferrule_auth_checks_total").children
     assert {labels: child.value for labels, child in children.items()} == {(verdict, "tcp"): 1}
+
+
+def test_nonsense_that_a_verifier_returns_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """It may be the token, or what somebody has made of it."""
+    verdict = asyncio.run(Verification(Says({"token": "s3cret"})).verdict(RequestFacts(transport="http")))
+    assert verdict.status == 500  # type: ignore[union-attr]
+    assert "Says.verify returned a dict" in caplog.text
+    assert "s3cret" not in caplog.text

@@ -94,7 +94,9 @@ class Verification:
         if isinstance(answer, Anonymous | Refusal):
             return answer
         kind = type(self.verifier).__name__
-        return _failed(TypeError(f"{kind}.verify returned {answer!r}: not a Principal, ANONYMOUS or a Refusal"))
+        # What it is stays out of the log: who returns nonsense may return the token.
+        what = type(answer).__name__
+        return _failed(TypeError(f"{kind}.verify returned a {what}: not a Principal, ANONYMOUS or a Refusal"))
 
     def _reported(self, verdict: Verdict) -> Verdict:
         """Report a verdict to observers, and return it."""
