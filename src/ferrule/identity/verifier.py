@@ -64,6 +64,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     address: str = ""
     """Where it came from."""
     certificate: Certificate | None = None
+    proven: bool = False
+    """Whether the caller behind an open connection is verified anew: a proof that counts once was shown before."""
     scope: Mapping[str, Any] = NOTHING
     """The ASGI scope, where an ASGI server took the request: what an application around us has found out."""
 

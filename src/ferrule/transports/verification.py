@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from ferrule.errors import Internal, Refusal, SetupError, Unauthorized
 from ferrule.identity.principal import Principal
 from ferrule.identity.verifier import AllowAll, Anonymous, RequestFacts, Verdict, Verifier
@@ -155,7 +157,7 @@ class CallerWatch:
     ) -> None:
         self._verification = verification
         self._identity = identity
-        self._facts = facts
+        self._facts = structs.replace(facts, proven=True)
         self._end = end
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -185,7 +187,7 @@ class CallerWatch:
 
     async def _ask(self) -> None:
         verdict = await self._verification.verdict(self._facts)
-        if isinstance(verdict, Principal) and verdict.binding == self._identity.binding:
+        if isinstance(verdict, Principal) and self._is_same(verdict):
             self._identity = verdict
             self._failed = False
             self._wait(self._verification.verifier.recheck)
@@ -195,6 +197,11 @@ class CallerWatch:
             self._wait(RECHECK_PAUSE)
         else:
             self._end()
+
+    def _is_same(self, verdict: Principal) -> bool:
+        """Return whether a verdict is on the caller that opened the connection, with what was proven then."""
+        known = self._identity
+        return verdict.binding == known.binding and verdict.confirmation == known.confirmation
 
 
 def _failed(error: Exception) -> Refusal:

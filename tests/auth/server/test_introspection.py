@@ -8,12 +8,15 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
-from issuer_double import ISSUER, NOW, RESOURCE, Clock, judged
+from issuer_double import ISSUER, NOW, RESOURCE, Clock, facts, judged
 
+from ferrule.auth.dpop import make_proof
 from ferrule.auth.fetch import Fetched, FetchFailed
+from ferrule.auth.jose import make_key
 from ferrule.auth.server.introspection import Introspection
 from ferrule.errors import SetupError
 from ferrule.identity.principal import Principal
+from ferrule.transports.verification import Verification
 
 URL = "https://login.example.com/introspect"
 ACTIVE = {"active": True, "sub": "ada", "client_id": "editor", "aud": RESOURCE, "exp": int(NOW) + 600, "scope": "notes"}
@@ -148,6 +151,33 @@ async def test_a_storm_of_bad_tokens_is_not_handed_on_to_the_issuer() -> None:
     issuer.answer = ACTIVE
     found = await asyncio.gather(*(verdict_on(by, f"good-{number}") for number in range(300)))
     assert all(isinstance(each, Principal) for each in found)
+    await by.close()
+
+
+async def test_an_open_connection_shows_its_proof_once_and_stays_with_its_key() -> None:
+    """When its token is looked at again, the proof it was opened with is an old one."""
+    key = make_key()
+    by, issuer, clock = asking({**ACTIVE, "cnf": {"jkt": key.thumbprint()}})
+    by.recheck = 0.01
+    proof = make_proof(key, "POST", RESOURCE, now=NOW, token="opaque")
+    shown = facts("DPoP opaque", headers={"dpop": proof})
+    verification = Verification(by, clock)
+    identity = await verification.verdict(shown)
+    assert isinstance(identity, Principal)
+    ended = asyncio.Event()
+    watch = verification.watch(identity, shown, ended.set)
+    assert watch is not None
+    clock.now += 61
+    while len(issuer.asked) < 2:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert not ended.is_set()
+    again = await verification.verdict(shown)
+    assert getattr(again, "status", None) == 401
+    issuer.answer = {**ACTIVE, "cnf": {"jkt": make_key().thumbprint()}}
+    clock.now += 61
+    await asyncio.wait_for(ended.wait(), 10)
+    watch.cancel()
     await by.close()
 
 

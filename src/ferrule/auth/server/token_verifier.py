@@ -332,7 +332,7 @@ class TokenVerifier(Verifier):
             raise BadToken("the token is bound to no key, so it is no DPoP token")
         if bound and shown.scheme != DPOP:
             raise BadToken("the token is bound to a key: show it as DPoP, with a proof")
-        if bound:
+        if bound and not facts.proven:
             made_by = self._proofs.check(
                 facts.headers.get("dpop", ""),
                 method=facts.method,
@@ -343,5 +343,5 @@ class TokenVerifier(Verifier):
             said = str(confirmation["jkt"])
             if not hmac.compare_digest(said.encode("utf-8", "replace"), made_by.encode()):
                 raise BadToken("the token is bound to another key")
-        elif self._needs_proof:
+        elif self._needs_proof and not bound:
             raise BadToken("only tokens that are bound to a key are taken: use DPoP")
