@@ -185,3 +185,19 @@ async def test_a_client_proves_who_it_is_with_a_key_in_every_flow() -> None:
             async with Client(place.url, auth=other):
                 pass
         assert place.issuer.count("register") == 0
+
+
+async def test_a_login_of_a_client_with_a_key_is_forgotten_by_who_has_no_key(tmp_path: Path) -> None:
+    """As `ferrule logout` does: only whoever has the key can have it revoked."""
+    key = make_key("ES256")
+    fields: dict[str, Any] = {"auth_method": "private_key_jwt", "keys": [key]}
+    async with protected() as place:
+        place.issuer.add_client("desk", redirect_uris=["http://127.0.0.1/callback"], **fields)
+        stored: dict[str, Any] = {"storage": tmp_path / "tokens.json"}
+        auth = OAuth(client_id="desk", key=key.private_pem(), open_browser=place.person, **stored)
+        async with Client(place.url, auth=auth) as client:
+            await client.call_tool("whoami")
+        session = OAuth(**stored).session(place.url)
+        assert not await session.revoke()
+        assert await session.forget()
+        assert await auth.session(place.url).stored() is None

@@ -189,7 +189,10 @@ class TokenEndpoint:
         if client.method == "client_secret_post":
             return {"client_id": client.id, "client_secret": client.secret}
         if client.method == "private_key_jwt":
-            assert self._signing_key is not None
+            if self._signing_key is None:
+                raise AuthorizationFailed(
+                    f"the login at {self._server.issuer} was made by a client with a key: give OAuth(key=…) to use it"
+                )
             now = int(time.time())
             claims = {
                 "iss": client.id,
