@@ -40,6 +40,21 @@ async def test_a_program_signs_who_it_is() -> None:
             assert "robot" in (await client.call_tool("whoami")).text
 
 
+@pytest.mark.parametrize("named", [True, False])
+async def test_who_shows_a_secret_to_whom_the_server_names_is_told(
+    named: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ACLI-12: a server could name an authorization server of its own, and would get the secret by that."""
+    async with protected() as place:
+        place.issuer.add_client("robot", secret="s3cret-of-it", auth_method="client_secret_basic", grants=[GRANT])
+        options = {"issuer": place.issuer.issuer} if named else {}
+        auth = ClientCredentials(client_id="robot", client_secret="s3cret-of-it", **options)
+        async with Client(place.url, auth=auth) as client:
+            await client.call_tool("whoami")
+    assert ("say whom you mean with issuer=" in caplog.text) != named
+    assert "s3cret" not in caplog.text
+
+
 async def test_a_refusal_is_told_without_the_secret() -> None:
     async with protected() as place:
         place.issuer.add_client("robot", secret="the right one", auth_method="client_secret_basic", grants=[GRANT])

@@ -44,6 +44,7 @@ class Desk:
 
     def __init__(self, *, preregistered: bool = False) -> None:
         self.preregistered = preregistered
+        self.shows_secret = False
         self.wanted: list[Wanted] = []
 
     async def obtain(self, wanted: Wanted) -> Granted:

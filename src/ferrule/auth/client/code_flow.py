@@ -64,6 +64,7 @@ class CodeGrant:
         self._options = options
         self._failed: tuple[float, AuthorizationFailed] | None = None
         self.preregistered = registrar.preregistered
+        self.shows_secret = registrar.shows_secret
 
     def endpoint(self, server: ServerMetadata, client: ClientIdentity, proof_key: ProofKey | None) -> TokenEndpoint:
         """Return the token endpoint as our client uses it."""

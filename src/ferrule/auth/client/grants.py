@@ -61,6 +61,8 @@ class DirectGrant:
         self._fetcher = fetcher
         self._client = client
         self._fields = fields
+        # What is signed with a key names whom it is for.
+        self.shows_secret = client.key is None
 
     async def obtain(self, wanted: Wanted) -> Granted:
         """Return a token; raises AuthorizationFailed."""

@@ -44,6 +44,7 @@ class Registrar:
         self._kind = kind
         """What our registrations are called in the store."""
         self.preregistered = bool(options.id)
+        self.shows_secret = bool(options.id and options.secret)
 
     def endpoint(self, server: ServerMetadata, client: ClientIdentity, proof_key: ProofKey | None) -> TokenEndpoint:
         """Return the token endpoint as our client uses it."""

@@ -86,6 +86,8 @@ class Grant(Protocol):
 
     preregistered: bool
     """Whether we were told who we are: that holds for one authorization server only."""
+    shows_secret: bool
+    """Whether we were given a secret, or a token of somebody else's, that the authorization server gets to see."""
     renews: bool
     """Whether its tokens are renewed by what came with them; else another is got in the same way."""
 
@@ -286,6 +288,9 @@ class OAuthSession:
         scopes = self._scopes(found, challenge, before)
         proof_key = self._key_for(found, challenge, before)
         resource = found.resource if self._options.resource_parameter else ""
+        if self._grant.shows_secret and self._options.issuer is None and before is None:
+            warning = "%s has its tokens from %s, which is shown our secret for them: say whom you mean with issuer=…"
+            logger.warning(warning, self.url, found.issuer)
         granted = await self._grant.obtain(Wanted(self.url, found, scopes, resource, proof_key))
         key = "" if proof_key is None else proof_key.key.private_pem().decode()
         login = Login(found.issuer, found.resource, granted.client, granted.token, scopes, key)
