@@ -26,7 +26,7 @@ from ferrule.auth.proxy.clients import Clients, ProxyClient
 from ferrule.auth.proxy.codes import Codes
 from ferrule.auth.proxy.grants import Grant, new_grant_id
 from ferrule.auth.proxy.keys import Keys, digest, random_text
-from ferrule.auth.proxy.parameters import AddressRate, OAuthError, read_parameters
+from ferrule.auth.proxy.parameters import AddressRate, OAuthError, form_text, read_parameters
 from ferrule.auth.proxy.upstream import Person, Upstream, UpstreamDown, UpstreamRefused, UpstreamTokens
 from ferrule.auth.proxy.vault import Vault
 from ferrule.auth.redirect_uri import is_loopback_uri, with_parameters
@@ -36,7 +36,6 @@ from ferrule.transports.http.routes.web import WebRequest, WebResponse
 logger = logging.getLogger("ferrule.auth")
 
 LOGIN_SECONDS = 600.0
-LONGEST_FORM = 64 * 1024
 LONGEST_STATE = 2048
 CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 """A SHA-256 in base64url."""
@@ -188,7 +187,7 @@ class LoginFlow:
             return pages.failure_page("The answer does not come from the page that asked.", 403)
         browser = self._browsers.identify(request)
         try:
-            form = read_parameters(_form(await request.body()))
+            form = read_parameters(form_text(await request.body()))
             checked = self._read_ticket(browser, form.get("ticket", ""))
             if checked is None:
                 return pages.failure_page(OTHER_BROWSER, 403)
@@ -336,14 +335,8 @@ def _key(state: str) -> str:
 async def _query_or_form(request: WebRequest) -> str:
     """Return the parameters of an authorization request: a form where they are too long for a URL (RFC 6749 §3.1)."""
     if request.method == "POST":
-        return _form(await request.body())
+        return form_text(await request.body())
     return request.query
-
-
-def _form(body: bytes) -> str:
-    if len(body) > LONGEST_FORM:
-        raise OAuthError("invalid_request", "The form is too long", status=413)
-    return body.decode("utf-8", "replace")
 
 
 def _redirect(url: str) -> WebResponse:

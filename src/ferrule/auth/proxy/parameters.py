@@ -10,11 +10,14 @@ from ferrule.auth.address import network_of
 from ferrule.balancing.rate import Rate
 from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import FerruleError
-from ferrule.transports.http.routes.web import WebResponse
+from ferrule.transports.http.routes.web import WebRequest, WebResponse
 
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 MAX_PARAMETERS = 50
 LONGEST_QUERY = 16 * 1024
+LONGEST_FORM = 64 * 1024
+LONGEST_POST = 32 * 1024
+FORM = "application/x-www-form-urlencoded"
 MAX_ADDRESSES = 10_000
 """Addresses whose rates are remembered."""
 
@@ -46,6 +49,22 @@ def read_parameters(text: str) -> dict[str, str]:
         if value:
             found[name] = value
     return found
+
+
+def form_text(body: bytes) -> str:
+    """Return the form that a page of ours has sent, to be read as parameters; raises OAuthError."""
+    if len(body) > LONGEST_FORM:
+        raise OAuthError("invalid_request", "The form is too long", status=413)
+    return body.decode("utf-8", "replace")
+
+
+async def read_form(request: WebRequest) -> dict[str, str]:
+    """Return the parameters that a client has posted; raises OAuthError for what is no form."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
+    if kind != FORM or len(body) > LONGEST_POST:
+        raise OAuthError("invalid_request", f"The request must be a form ({FORM}) of at most {LONGEST_POST} bytes")
+    return read_parameters(body.decode("utf-8", "replace"))
 
 
 def json_answer(

@@ -13,15 +13,14 @@ from ferrule.auth.proxy.codes import CodeReplayed, Codes
 from ferrule.auth.proxy.documents import is_document_url
 from ferrule.auth.proxy.grants import Grant, Grants, Presented, Reused
 from ferrule.auth.proxy.login import client_key
-from ferrule.auth.proxy.parameters import AddressRate, OAuthError, error_answer, json_answer, read_parameters
+from ferrule.auth.proxy.parameters import AddressRate, OAuthError, error_answer, json_answer, read_form
 from ferrule.auth.proxy.upstream import UpstreamDown, UpstreamRefused
 from ferrule.auth.proxy.vault import Vault
 from ferrule.transports.http.routes.web import WebRequest, WebResponse
 
 logger = logging.getLogger("ferrule.auth")
 
-LONGEST_FORM = 32 * 1024
-FORM = "application/x-www-form-urlencoded"
+LONGEST_HEADER = 32 * 1024
 
 
 class TokenEndpoint:
@@ -65,7 +64,7 @@ class TokenEndpoint:
     async def token(self, request: WebRequest) -> WebResponse:
         """Answer a token request (RFC 6749 §3.2)."""
         try:
-            form = await _read_form(request)
+            form = await read_form(request)
             client = await self._authenticate(request, form)
             if form.get("resource", self._resource) != self._resource:
                 raise OAuthError("invalid_target", "The resource is not the one that this server protects")
@@ -87,7 +86,7 @@ class TokenEndpoint:
     async def revoke(self, request: WebRequest) -> WebResponse:
         """Answer a revocation (RFC 7009): the whole grant of the token ends."""
         try:
-            form = await _read_form(request)
+            form = await read_form(request)
             client = await self._authenticate(request, form)
         except OAuthError as error:
             return error_answer(error)
@@ -176,19 +175,11 @@ class TokenEndpoint:
         )
 
 
-async def _read_form(request: WebRequest) -> dict[str, str]:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await request.body()
-    if kind != FORM or len(body) > LONGEST_FORM:
-        raise OAuthError("invalid_request", f"The request must be a form ({FORM}) of at most {LONGEST_FORM} bytes")
-    return read_parameters(body.decode("utf-8", "replace"))
-
-
 def _read_basic(header: str) -> tuple[str, str]:
     """Return the id and the secret of a client (RFC 6749 §2.3.1)."""
     scheme, _, value = header.partition(" ")
     try:
-        if scheme.lower() != "basic" or len(value) > LONGEST_FORM:
+        if scheme.lower() != "basic" or len(value) > LONGEST_HEADER:
             raise ValueError
         client_id, colon, secret = b64decode(value.strip(), validate=True).decode().partition(":")
     except ValueError:
