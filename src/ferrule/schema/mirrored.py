@@ -23,6 +23,8 @@ SCHEMA_VALUED = {
 }
 SCHEMA_LISTS = {"allOf", "anyOf", "oneOf", "prefixItems"}
 SCHEMA_MAPS = {"patternProperties", "dependentSchemas", "$defs", "definitions"}
+INNER = {"properties", *SCHEMA_VALUED, *SCHEMA_LISTS, *SCHEMA_MAPS}
+"""All keywords that hold schemas."""
 
 MAX_QUOTE = 60
 
@@ -55,6 +57,8 @@ def _positions(root: object) -> Iterator[tuple[Path | None, Mapping[str, object]
         if not isinstance(schema, Mapping):
             continue
         yield path, schema
+        if INNER.isdisjoint(schema):
+            continue
         for key, value in schema.items():
             if key == "properties" and isinstance(value, Mapping):
                 for name, each in value.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import types
@@ -54,16 +55,29 @@ class TypedReader:
     def __init__(self, signature: Signature, schema: dict[str, Any]) -> None:
         self.schema = schema
         self._parameters = signature.parameters
-        self._decode = msgspec.json.Decoder(_struct(signature, closed=True), dec_hook=decode_hook).decode
         self._signature = signature
         self._checker: Checker | None = None
         self._is_compiled = False
         self._long: LongReader | None = None
 
+    @functools.cached_property
+    def _decode(self) -> Callable[[RawJson], msgspec.Struct]:
+        return msgspec.json.Decoder(_struct(self._signature, closed=True), dec_hook=decode_hook).decode
+
     def reading(self) -> Read:
-        """Return the function that reads: at full speed, and once more with care where that fails."""
-        decode = self._decode
+        """Return the function that reads: at full speed, and once more with care where that fails.
+
+        What it reads with is made when it first reads: many tools are listed, few are called.
+        """
+        decode: Callable[[RawJson], msgspec.Struct]
         recover = self._recover
+
+        def decode_first(raw: RawJson) -> msgspec.Struct:
+            nonlocal decode
+            decode = self._decode
+            return decode(raw)
+
+        decode = decode_first
 
         def read(raw: RawJson) -> Values:
             try:

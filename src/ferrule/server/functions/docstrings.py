@@ -21,7 +21,13 @@ def split_docstring(docstring: str | None) -> tuple[str | None, dict[str, str]]:
     """Split a docstring of Google, NumPy or Sphinx style into its prose and its parameters' texts."""
     prose: list[str] = []
     texts: dict[str, str] = {}
-    for kind, lines in _sections(inspect.cleandoc(docstring or "").splitlines()):
+    if docstring is None:
+        return None, texts
+    text = inspect.cleandoc(docstring)
+    if ":" not in text and "---" not in text:
+        prose.append(text)
+        text = ""
+    for kind, lines in _sections(text.splitlines()):
         if kind == "prose":
             prose += lines
         elif kind == "google":

@@ -19,7 +19,7 @@ from ferrule.server.functions.signatures import Parameter, Signature
 from ferrule.server.functions.types.constraints import description_of
 from ferrule.server.functions.types.form import Form, Mode, Schema, choices, shown
 from ferrule.server.functions.types.known import encode_hook, known_class
-from ferrule.server.functions.types.readable import readable
+from ferrule.server.functions.types.readable import is_plain, readable
 from ferrule.server.functions.types.records import record_fields
 
 MAX_PARTS = 20_000
@@ -102,6 +102,7 @@ _PLAIN: dict[type[mi.Type], Schema] = {
     mi.UUIDType: {"type": "string", "format": "uuid"},
     mi.DecimalType: {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]},
 }
+_PLAIN_NAMES: dict[object, str] = {str: "string", int: "integer", bool: "boolean", float: "number"}
 _NUMBER_RULES = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -129,7 +130,8 @@ def arguments_schema(signature: Signature) -> Schema:
     properties: Schema = {}
     for parameter in signature.parameters:
         try:
-            msgspec.json.Decoder(parameter.type)
+            if not is_plain(parameter.type):
+                msgspec.json.Decoder(parameter.type)
             properties[parameter.key] = _mirrored(_property(parameter, writer))
         except (TypeError, NameError) as error:
             raise unsupported(signature.name, parameter, error) from error
@@ -284,6 +286,8 @@ class _Writer:
 
     def describe(self, type_: object) -> Schema:
         """Describe a `readable` type."""
+        if is_plain(type_):
+            return {"type": _PLAIN_NAMES[type_]}
         self._orders |= _literals(type_)
         return self.node(mi.type_info(type_))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import copy
 import functools
 import inspect
@@ -95,11 +97,12 @@ def read_signature(
 ) -> Signature:
     """Read a callable's signature; `open_ended` allows `*args` and `**kwargs`."""
     name = name or _name_of(fn)
-    offered = _offered(fn, name)
+    own = _own_signature(fn, name)
+    offered = _offered(fn, own, name)
     fillable = _fillable(offered, name, open_ended)
     if missing := hidden - {raw.name for raw in fillable}:
         raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
-    namespace = _namespace(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
+    scope = Scope(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
     description, texts = split_docstring(_docstring_of(fn))
     shown = []
     for raw in fillable:
@@ -107,7 +110,7 @@ def read_signature(
             shown.append(raw)
     annotations = {}
     for raw in shown:
-        annotations[raw.name] = _resolve(raw.annotation, namespace, f"{name}(): parameter {raw.name!r}")
+        annotations[raw.name] = _resolve(raw.annotation, scope, f"{name}(): parameter {raw.name!r}")
     wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
     context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
     kind = probe(fn)
@@ -126,7 +129,7 @@ def read_signature(
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
         hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
-        returns=_resolve(inspect.signature(fn).return_annotation, namespace, f"{name}(): the return type"),
+        returns=_resolve(own.return_annotation, scope, f"{name}(): the return type"),
         dependencies=wishes,
         wraps_async=not inspect.iscoroutinefunction(kind) and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
@@ -136,14 +139,14 @@ def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str)
     """Read what a provider asks for; `whose` says in errors who needs it."""
     name = _name_of(fn)
     offered = []
-    for raw in _offered(fn, name):
+    for raw in _offered(fn, _own_signature(fn, name), name):
         if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
             offered.append(raw)
-    namespace = _namespace(_underlying(fn), (context_type,) if context_type else ())
+    scope = Scope(_underlying(fn), (context_type,) if context_type else ())
     place = f"{whose} → {name}(): parameter"
     annotations = {}
     for raw in offered:
-        annotations[raw.name] = _resolve(raw.annotation, namespace, f"{place} {raw.name!r}")
+        annotations[raw.name] = _resolve(raw.annotation, scope, f"{place} {raw.name!r}")
     wishes = {raw.name: wish for raw in offered if (wish := dependency_of(raw.default, annotations[raw.name]))}
     context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
     unfilled = []
@@ -153,16 +156,20 @@ def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str)
     return Provider(name, context, wishes, unfilled)
 
 
-def _offered(fn: Callable[..., Any], name: str) -> list[inspect.Parameter]:
-    """Every parameter a call may still fill: what a partial presets is not offered again."""
+def _own_signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
     if isinstance(fn, classmethod):
         raise SetupError(f"{name} is an unbound classmethod: register it through its class, as in Class.{name}")
     if not callable(fn):
         raise SetupError(f"a function is wanted here, not {fn!r}")
     try:
-        offered = list(inspect.signature(fn).parameters.values())
+        return inspect.signature(fn)
     except (TypeError, ValueError) as error:
         raise SetupError(f"{name}: its signature cannot be read ({error}); wrap it in a function") from error
+
+
+def _offered(fn: Callable[..., Any], own: inspect.Signature, name: str) -> list[inspect.Parameter]:
+    """Every parameter a call may still fill: what a partial presets is not offered again."""
+    offered = list(own.parameters.values())
     _refuse_unbound_method(fn, offered, name)
     preset: set[str] = set()
     while isinstance(fn, functools.partial):
@@ -239,7 +246,10 @@ def _annotated_text(annotation: object) -> str | None:
     """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(_annotated_text, get_args(annotation))), None)
-    return description_of(getattr(annotation, "__metadata__", ()))
+    metadata = getattr(annotation, "__metadata__", ())
+    if not metadata:
+        return None
+    return description_of(metadata)
 
 
 def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
@@ -265,6 +275,8 @@ def _context_among(annotations: dict[str, Any], context_type: type | None, name:
 
 
 def _is_context(annotation: object, context_type: type) -> bool:
+    if type(annotation) is type:
+        return issubclass(annotation, context_type)
     if get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
@@ -277,32 +289,53 @@ def _is_context(annotation: object, context_type: type) -> bool:
     return isinstance(plain, type) and issubclass(plain, context_type)
 
 
-def _resolve(annotation: object, namespace: dict[str, Any], place: str) -> Any:
+class Scope:
+    """The names that the annotations of a function may use."""
+
+    def __init__(self, function: object, known: tuple[type, ...]) -> None:
+        self.globals: dict[str, Any] = getattr(function, "__globals__", {})
+        self.locals: dict[str, Any] = {}
+        """What goes before them."""
+        for type_ in known:
+            # They resolve even when imported for type checking only.
+            if type_.__name__ not in self.globals:
+                self.locals[type_.__name__] = type_
+        for parameter in getattr(function, "__type_params__", ()):
+            self.locals[parameter.__name__] = parameter
+        code = getattr(function, "__code__", None)
+        names = code.co_freevars if code else ()
+        for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True):
+            # A cell is empty while the class it names is still being defined.
+            with contextlib.suppress(ValueError):
+                self.locals[name] = cell.cell_contents
+
+    def plain_class(self, annotation: object) -> type | None:
+        """Return the class that an annotation is, or is the bare name of; None for whatever has to be resolved."""
+        if isinstance(annotation, str):
+            found = self.locals.get(annotation, NOTHING)
+            if found is NOTHING:
+                found = self.globals.get(annotation, NOTHING)
+            if found is NOTHING:
+                found = vars(builtins).get(annotation)
+        else:
+            found = annotation
+        return found if type(found) is type else None
+
+
+def _resolve(annotation: object, scope: Scope, place: str) -> Any:
     if annotation is NOTHING:
         return NOTHING
+    plain = scope.plain_class(annotation)
+    if plain is not None:
+        return plain
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return typing.get_type_hints(holder, namespace, include_extras=True)["it"]
+        return typing.get_type_hints(holder, scope.globals, scope.locals, include_extras=True)["it"]
     except (NameError, SyntaxError, TypeError, AttributeError) as error:
         raise SetupError(
             f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
             " its names must exist in the module at run time, not only under TYPE_CHECKING or inside a function"
         ) from error
-
-
-def _namespace(function: object, known: tuple[type, ...]) -> dict[str, Any]:
-    """The names a string annotation may use; `known` types resolve even when imported for type checking only."""
-    names: dict[str, Any] = {type_.__name__: type_ for type_ in known}
-    names |= getattr(function, "__globals__", {})
-    names |= {parameter.__name__: parameter for parameter in getattr(function, "__type_params__", ())}
-    code = getattr(function, "__code__", None)
-    for name, cell in zip(code.co_freevars if code else (), getattr(function, "__closure__", None) or (), strict=True):
-        # A cell is empty while the class it names is still being defined.
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue
-    return names
 
 
 def _underlying(fn: object) -> Any:

@@ -291,9 +291,10 @@ class Subscriptions:
         subscribers = [subscriber for subscriber in self._to_lists if kind in subscriber.kinds]
         if principal is not None:
             subscribers = [subscriber for subscriber in subscribers if subscriber.principal == principal]
-        notice = ChangeNotice(kind, {})
-        for subscriber in subscribers:
-            subscriber.tell(notice)
+        if subscribers:
+            notice = ChangeNotice(kind, {})
+            for subscriber in subscribers:
+                subscriber.tell(notice)
         return len(subscribers)
 
     def listens_to_task(self, task_id: str) -> bool:

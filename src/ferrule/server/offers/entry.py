@@ -83,17 +83,17 @@ class PromptLike(Protocol):
 
 def is_tool(given: object) -> TypeGuard[ToolLike]:
     """Whether something says itself that it is a tool."""
-    return isinstance(given, ToolLike) and isinstance(given.tool, Tool)
+    return isinstance(getattr(given, "tool", None), Tool) and isinstance(given, ToolLike)
 
 
 def is_resource(given: object) -> TypeGuard[ResourceLike]:
     """Whether something says itself that it is a resource or a template."""
-    return isinstance(given, ResourceLike) and isinstance(given.resource, Resource | ResourceTemplate)
+    return isinstance(getattr(given, "resource", None), Resource | ResourceTemplate) and isinstance(given, ResourceLike)
 
 
 def is_prompt(given: object) -> TypeGuard[PromptLike]:
     """Whether something says itself that it is a prompt."""
-    return isinstance(given, PromptLike) and isinstance(given.prompt, Prompt)
+    return isinstance(getattr(given, "prompt", None), Prompt) and isinstance(given, PromptLike)
 
 
 def require_only(options: Struct, allowed: Collection[str], what: str) -> None:

@@ -24,12 +24,20 @@ _SETS = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
 _MAPS = (dict, collections.abc.Mapping, collections.abc.MutableMapping, collections.OrderedDict)
 _UNHASHABLE = (list, dict, set, bytearray, collections.abc.Mapping, collections.abc.Sequence, collections.deque)
 _NO_KEYS = (list, tuple, set, frozenset, dict, bool, collections.deque)
+_PLAIN = (str, int, bool, float)
 _PLAIN_CHOICES = (str, int, bool, types.NoneType)
 
 
 def readable(type_: object) -> Any:
     """Return a type that reads the same values; `TypeError` with the reason for one that no JSON can be read into."""
+    if is_plain(type_):
+        return type_
     return _Rewriting().whole(type_)
+
+
+def is_plain(type_: object) -> bool:
+    """Return whether a type is a class of Python's own that msgspec reads as it is: most parameters have one."""
+    return type(type_) is type and type_ in _PLAIN
 
 
 def mentions(type_: object, wanted: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from ferrule.server.functions.types.form import Form, Schema, Writer, form, show
 from ferrule.server.functions.types.known import convert
 from ferrule.validation.violations import Unfit, Violation, missing, refusals, unknown
 
+_MARKS = {"__struct_fields__", "__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "_field_defaults"}
+"""What a class has of its own once its fields are known."""
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly"}
 
 
@@ -33,11 +36,23 @@ class RecordField:
     """Whether more is said of it than msgspec understands."""
 
 
-def record_fields(type_: object) -> list[RecordField] | None:
+def record_fields(type_: object) -> Sequence[RecordField] | None:
     """Return the fields of a class that has some; None for any other type."""
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
         return None
+    if class_ is type_ and not _MARKS.isdisjoint(vars(class_)):
+        return _of_class(class_)
+    return _read_fields(type_, class_)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_class(class_: type) -> Sequence[RecordField] | None:
+    """Read the fields of a class that is complete once; tools share their records, and each looks several times."""
+    return _read_fields(class_, class_)
+
+
+def _read_fields(type_: object, class_: type) -> Sequence[RecordField] | None:
     if issubclass(class_, msgspec.Struct):
         return _of_struct(type_)
     if hasattr(class_, "__attrs_attrs__"):
