@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ferrule.schema.content import ContentBlock, ResourceContents, ResourceLink
@@ -15,6 +15,9 @@ from ferrule.schema.content import ContentBlock, ResourceContents, ResourceLink
 UNKNOWN = "application/octet-stream"
 """The MIME type of what nothing is known of."""
 TEXT = ("text/", "application/json", "application/xml", "application/yaml", "application/toml", "image/svg+xml")
+
+MESSAGE = {"role", "content"}
+"""The members of a prompt message that is written as a mapping."""
 
 Keep = Callable[[Callable[[], bytes] | bytes, str, str, int], ResourceLink | None]
 """Keeps bytes, or a way to read them, under a name, a MIME type and a size; gives a link where there can be one."""
@@ -60,8 +63,22 @@ def holds_media(value: object) -> bool:
     if isinstance(value, Media):
         return True
     if isinstance(value, list | tuple):
-        return any(isinstance(item, Media) or (isinstance(item, Mapping) and holds_media(item)) for item in value)
-    return isinstance(value, Mapping) and value.keys() == {"role", "content"} and holds_media(value["content"])
+        return _list_holds_media(value)
+    return isinstance(value, Mapping) and value.keys() == MESSAGE and holds_media(value["content"])
+
+
+def _list_holds_media(values: Sequence[object]) -> bool:
+    """Look at the types of the items first: a long list has few."""
+    mappings = set()
+    for kind in set(map(type, values)):
+        if issubclass(kind, Media):
+            return True
+        if issubclass(kind, Mapping):
+            mappings.add(kind)
+    for item in values if mappings else ():
+        if type(item) in mappings and len(item) == len(MESSAGE) and holds_media(item):  # type: ignore[arg-type]
+            return True
+    return False
 
 
 def is_quick(value: object) -> bool:

@@ -28,6 +28,12 @@ logger = logging.getLogger("ferrule.results")
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=encode_hook).encode
 _pack = msgspec.msgpack.Encoder(enc_hook=encode_hook).encode
 
+_find_null = re.compile(rb"null").search
+_find_nan = re.compile(rb"NaN").search
+_find_infinity = re.compile(rb"Infinity").search
+"""As patterns: they are found faster than by `in`."""
+_skip = msgspec.json.Decoder(Raw).decode
+
 _PACKED_NONFINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 """How MessagePack begins a NaN or an infinity; no text in UTF-8 looks so, other bytes may."""
 
@@ -37,6 +43,8 @@ _text: Callable[[str], TextContent] = functools.partial(quickly, TextContent)
 _result: Callable[..., CallToolResult] = functools.partial(quickly, CallToolResult)
 _resource: Callable[..., ResourceContents] = functools.partial(quickly, ResourceContents)
 _read: Callable[..., ReadResourceResult] = functools.partial(quickly, ReadResourceResult)
+
+NONFINITE = "the result contains NaN or infinity, which JSON has no form for"
 
 BIG = 2**62
 LONG = 64 * 1024
@@ -110,9 +118,24 @@ def json_of(value: object) -> bytes:
         raise UnwritableResult("the result is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError, NotImplementedError) as reason:
         raise UnwritableResult(f"the result cannot be written as JSON: {reason}") from None
-    if b"null" in written and _may_have_nonfinite(value) and has_nonfinite(value):
-        raise UnwritableResult("the result contains NaN or infinity, which JSON has no form for")
+    if _find_null(written) and _may_have_nonfinite(value) and has_nonfinite(value):
+        raise UnwritableResult(NONFINITE)
+    if not _is_json(written):
+        raise UnwritableResult(NONFINITE)
     return written
+
+
+def _is_json(written: bytes) -> bool:
+    """Whether what was written can be read: a Decimal that is no number is written as it stands."""
+    # One letter is found much faster than a word.
+    has_nan = b"N" in written and _find_nan(written)
+    if not has_nan and not (b"I" in written and _find_infinity(written)):
+        return True
+    try:
+        _skip(written)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def _may_have_nonfinite(value: object) -> bool:
@@ -224,9 +247,15 @@ def wrapped(value: object) -> CallToolResult:
     """Wrap a value that is not an object."""
     if isinstance(value, CallToolResult):
         return copy.copy(value)
+    if not _holds_blocks(value):
+        return wrapped_data(value)
     written = json_of(value)
-    if _holds_blocks(value):
-        return _result(content=blocks(value), structured_content={"result": Raw(written)}, meta=dict(RESULT_MARK))
+    return _result(content=blocks(value), structured_content={"result": Raw(written)}, meta=dict(RESULT_MARK))
+
+
+def wrapped_data(value: object) -> CallToolResult:
+    """Wrap a value that is not an object, and no content either."""
+    written = json_of(value)
     text = str(value) if isinstance(value, str) else written.decode()
     return _result(content=[_text(text)], structured_content={"result": Raw(written)})
 

@@ -13,10 +13,10 @@ from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.kept_results import LARGEST_KEPT
 from ferrule.server.calls.media import Media, holds_media, is_quick, written
 from ferrule.server.calls.oversize import SizePolicy
-from ferrule.server.calls.results import ToolResult, Wrap
+from ferrule.server.calls.results import ToolResult, Wrap, wrapped_data
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.streams import Progress
-from ferrule.server.functions.binder import Binding, InvalidOutput, Violation
+from ferrule.server.functions.binder import Binding, InvalidOutput, Violation, holds_just
 
 RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
 """What a tool may give that is not data of its own."""
@@ -47,12 +47,20 @@ class ToolResults:
 
     async def finish(self, call: Call, value: object) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
-        if isinstance(value, TO_BE_MADE):
-            value = await self._made(call, value)
-        result = self.wrapped(value)
+        if self._is_list_of_items(value):
+            result = wrapped_data(value)
+        else:
+            if isinstance(value, TO_BE_MADE):
+                value = await self._made(call, value)
+            result = self.wrapped(value)
         if self._policy is None:
             return result
         return self._policy.apply(result, lambda body, mime_type: self._keep(call, body, mime_type))
+
+    def _is_list_of_items(self, value: object) -> bool:
+        """Return whether a value is a list of just the declared class: it holds nothing that is to be looked for."""
+        item_type = self._binding.item_type
+        return item_type is not None and type(value) is list and holds_just(value, item_type)
 
     async def _made(self, call: Call, value: object) -> Any:
         """Make a whole result, and read the media, of what may be or hold such."""

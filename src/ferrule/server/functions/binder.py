@@ -112,6 +112,14 @@ class Binding:
         """Whether `check_output` has anything to compare with."""
         return self.output_schema is not None
 
+    @property
+    def item_type(self) -> type | None:
+        """The class of all items where a list of just that class is declared, and written as it is."""
+        item_type = self._output.items
+        if item_type is None or issubclass(item_type, Mapping):
+            return None  # a mapping may hold content
+        return item_type
+
     def check_output(self, value: object) -> None:
         """Raise `InvalidOutput` when the handler's value does not fit the output schema."""
         self._output.check(value)
@@ -229,8 +237,7 @@ class _Output:
         self._name = signature.name
         self._content_types = content_types
         self._declared: Any = Any
-        self._items: type | None = None
-        """The type of all items, where a list of just that type is declared."""
+        self.items: type | None = None
         self._type: Any = Any
         self.is_otherwise = False
         self._checker: Checker | None = None
@@ -249,19 +256,23 @@ class _Output:
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
         self._declared = type_
-        self._items = _item_type(type_)
+        if not self.is_otherwise:
+            self.items = _item_type(type_)
         self._type = made
 
     def check(self, value: object) -> None:
         """Raise `InvalidOutput` when a value does not fit."""
         if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
             return
-        if type(value) is list and self._items is not None and set(map(type, value)) == {self._items}:
-            return
         if self.schema is None or isinstance(value, self._content_types):
             return
+        if type(value) is list and self.items is not None and holds_just(value, self.items):
+            return
+        # Instances of the declared classes are taken as they are.
+        if self._type is not Any and not self.is_otherwise and self._takes(value):
+            return
         builtins = self._written(value)
-        if self._type is not Any and self._reads_back(builtins):
+        if self._type is not Any and self._takes(builtins):
             return
         if self._checker is None:
             self._checker = own_schema(self.schema)
@@ -283,20 +294,25 @@ class _Output:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
             raise InvalidOutput(self._name, [violation]) from error
 
-    def _reads_back(self, builtins: object) -> bool:
+    def _takes(self, value: object) -> bool:
         try:
-            convert(builtins, self._type)
-        except (msgspec.ValidationError, RecursionError):
+            convert(value, self._type)
+        except (ValueError, TypeError, NotImplementedError, RecursionError):
             return False
-        return not (isinstance(builtins, float) and not math.isfinite(builtins))
+        return not (isinstance(value, float) and not math.isfinite(value))
+
+
+def holds_just(values: list[Any], item_type: type) -> bool:
+    """Return whether all items of a list are of just one class."""
+    return list(map(type, values)).count(item_type) == len(values)
 
 
 def _item_type(declared: object) -> type | None:
-    """Return the class whose instances need no look, where a list of them is declared; a float may be no number."""
+    """Return the class whose instances need no look, where a list of them is declared."""
     if get_origin(declared) is not list:
         return None
     (item,) = get_args(declared)
-    if isinstance(item, type) and get_origin(item) is None and item is not float:
+    if isinstance(item, type) and get_origin(item) is None:
         return item
     return None
 

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import inspect
+import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -33,7 +34,9 @@ def convert(value: object, type_: object, *, strict: bool = True) -> Any:
 
 
 def decode_hook(type_: object, value: object) -> Any:
-    """Make a value of a type msgspec does not know."""
+    """Make a value of a type msgspec does not know; one of just that class is taken as it is."""
+    if type(value) is type_:
+        return value
     known = type_ if isinstance(type_, Form) else known_class(type_)
     if known is None:
         raise NotImplementedError(f"{type_!r} cannot be read from JSON")
@@ -42,19 +45,28 @@ def decode_hook(type_: object, value: object) -> Any:
 
 def encode_hook(value: object) -> Any:
     """Write a value of a type msgspec does not know."""
-    if is_path(type(value)):
-        return str(value)
-    if isinstance(value, collections.deque):
-        return list(value)
+    class_: Any = type(value)
+    return _writer_of(class_)(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _writer_of(class_: type) -> Callable[[Any], Any]:
+    """Find how the values of a class are written: a long list has many of one."""
+    if is_path(class_) or class_.__module__ == "ipaddress":
+        return str
+    if issubclass(class_, collections.deque):
+        return list
     for plain in _PLAIN:
-        if isinstance(value, plain):
-            return plain(value)
-    if isinstance(value, re.Pattern):
-        return value.pattern
-    if type(value).__module__ == "ipaddress":
-        return str(value)
-    if pydantic_types.is_pydantic(type(value)):
-        return pydantic_types.dump(value)
+        if issubclass(class_, plain):
+            return plain
+    if issubclass(class_, re.Pattern):
+        return operator.attrgetter("pattern")
+    if pydantic_types.is_pydantic(class_):
+        return pydantic_types.dump
+    return _refuse
+
+
+def _refuse(value: object) -> Any:
     if inspect.iscoroutine(value):
         raise NotImplementedError("a coroutine cannot be written as JSON: write the handler as an `async def`")
     raise NotImplementedError(f"values of type {type(value).__name__} cannot be written as JSON")
