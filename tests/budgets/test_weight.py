@@ -7,7 +7,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from ferrule.budgets.weight import LIGHT, weight
+from ferrule.budgets.weight import FEW, LIGHT, PER_LIST, PER_OBJECT, PER_VALUE, full_weight, weight
 
 WIDE = {
     "empty lists": b"[" + b",".join([b"[]"] * 200_000) + b"]",
@@ -37,3 +37,12 @@ def test_a_decoded_text_takes_less_than_twice_its_weight(text: bytes):
 def test_a_light_text_weighs_its_size():
     assert weight(b"," * LIGHT) == LIGHT
     assert weight(b"," * (LIGHT + 1)) > 40 * LIGHT
+
+
+@pytest.mark.parametrize("count", [0, 1, FEW - 1, FEW, FEW + 1, 1000])
+@pytest.mark.parametrize(("mark", "each"), [(b",", PER_VALUE), (b"[", PER_LIST), (b"{", PER_OBJECT)])
+def test_each_separator_weighs_wherever_it_stands_and_however_many_there_are(mark: bytes, each: int, count: int):
+    text = mark.join([b"x"] * (count + 1))
+    assert full_weight(text) == 2 * len(text) + count * each
+    together = mark * count
+    assert full_weight(together) == 2 * count + count * each

@@ -15,6 +15,9 @@ PER_OBJECT = 200
 MOST_PER_BYTE = 2 + PER_OBJECT
 """No text weighs more than this per byte."""
 
+FEW = 16
+"""How many of a separator are looked for one by one before all are counted."""
+
 
 def weight(text: bytes) -> int:
     """Estimate how many bytes a JSON text takes while it is worked on: itself, its strings again, and its values."""
@@ -26,5 +29,17 @@ def weight(text: bytes) -> int:
 
 def full_weight(text: bytes) -> int:
     """Estimate the same for a text of any size: for what is kept rather than worked on."""
-    values = PER_VALUE * text.count(b",") + PER_LIST * text.count(b"[") + PER_OBJECT * text.count(b"{")
+    values = PER_VALUE * _count(text, b",") + PER_LIST * _count(text, b"[") + PER_OBJECT * _count(text, b"{")
     return 2 * len(text) + values
+
+
+def _count(text: bytes, mark: bytes) -> int:
+    """Count a byte. Where it is rare, as in a long string, finding it is eight times as fast as counting it."""
+    found = 0
+    at = text.find(mark)
+    while at >= 0 and found < FEW:
+        found += 1
+        at = text.find(mark, at + 1)
+    if at < 0:
+        return found
+    return found + text.count(mark, at)

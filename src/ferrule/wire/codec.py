@@ -149,7 +149,8 @@ NO_OBJECT = Rejected(_invalid("a message is an object"))
 def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Rejected:
     """Read one frame."""
     size = len(frame)
-    if (size > SHORT or size > max_size) and (refused := _too_much(frame, max_size)) is not None:
+    heavy = size > HEAVY and size <= max_size and weight(frame) > MAX_MESSAGE_WEIGHT
+    if (heavy or size > max_size) and (refused := _too_much(frame, max_size)) is not None:
         return refused
     try:
         envelope = _decode_envelope(frame)
@@ -161,7 +162,7 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
     identity = envelope.id
     result = envelope.result
     if size > SHORT:
-        rejected = _over_a_bound(envelope, frame)
+        rejected = _over_a_bound(envelope, size, heavy=heavy)
         if rejected is not None:
             return rejected
     if method is not UNSET and result is UNSET and envelope.error is UNSET:
@@ -198,18 +199,17 @@ def _check_utf_8(frame: bytes) -> None:
         start = end
 
 
-def _over_a_bound(envelope: Envelope, frame: bytes) -> Rejected | None:
+def _over_a_bound(envelope: Envelope, size: int, *, heavy: bool) -> Rejected | None:
     """Return why a message is refused whose id or method is too long, or which holds too much; else None."""
     method = envelope.method
     identity = envelope.id
-    size = len(frame)
     if size > MAX_ID_LENGTH and is_long(identity):
         if method is UNSET:
             return LONG_ID_OF_RESPONSE
         return LONG_ID
     if method is not UNSET and len(method) > MAX_METHOD_LENGTH:
         return Rejected(LONG_METHOD, identity)
-    if size > HEAVY and weight(frame) > MAX_MESSAGE_WEIGHT:
+    if heavy:
         return Rejected(TOO_HEAVY, identity, method is UNSET)
     return None
 
@@ -275,11 +275,9 @@ def too_large(max_size: int, head: bytes) -> Rejected:
 
 
 def _too_much(frame: bytes, max_size: int) -> Rejected | None:
-    """Refuse a frame that is too long or, if its id stands ahead, holds too many values: nothing else of it is read."""
+    """Refuse a frame that is too long or, if its id stands ahead, too heavy: nothing else of it is read."""
     if len(frame) > max_size:
         return too_large(max_size, frame)
-    if len(frame) <= HEAVY or weight(frame) <= MAX_MESSAGE_WEIGHT:
-        return None
     from ferrule.wire.rescue import rescue_from_head
 
     rescued = rescue_from_head(frame)

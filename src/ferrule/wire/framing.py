@@ -19,6 +19,8 @@ from ferrule.wire.messages import HEAD_SIZE
 
 MAX_HEADER_SIZE = 8 * 1024
 MAX_HEADER_NAME_SIZE = 256
+PIECE = 16 * 1024
+"""A read of more bytes is mostly one part of a long message."""
 
 HEADER_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9-]*")
 HTTP_HEADER = re.compile(
@@ -87,8 +89,11 @@ class LineFramer:
         if data.find(b"\r") >= 0:  # `in` would make an exception: it asks first whether this is a number
             # CRLF becomes a line end and a blank line, which is nothing: so no state is needed between CR and LF.
             data = data.replace(b"\r", b"\n")
-        lines = data.split(b"\n")
         held = self._held
+        if len(data) > PIECE and data.find(b"\n") < 0:  # a part of a long line: faster than to split it
+            lines = [data]
+        else:
+            lines = data.split(b"\n")
         if self._skipping or len(held) + len(data) > self.max_size:
             return self._measure(lines)
         tail = lines.pop()

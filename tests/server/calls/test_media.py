@@ -5,6 +5,7 @@ import base64
 import io
 import os
 import threading
+from types import MappingProxyType
 
 import pytest
 
@@ -242,3 +243,5 @@ def test_only_what_is_long_or_elsewhere_needs_a_thread():
     assert not is_quick(Image(b"x" * 100_000))
     assert holds_media(("a", Image(b"x")))
     assert not holds_media({"a": Image(b"x")})
+    assert holds_media([{"n": 1}, MappingProxyType({"role": "user", "content": [Image(b"x")]})])
+    assert not holds_media([{"role": "user", "content": "x"}, {"role": "user", "more": Image(b"x")}, 1])

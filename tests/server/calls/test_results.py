@@ -75,6 +75,7 @@ def endless():
         ([Dozen(12), Share(0.5)], "[12,0.5]"),
         ([None, 0x00CB7FF000000000], "[null,57280089041141760]"),  # its bytes hold those of an infinity
         ([None, "null", 2**70], '[null,"null",1180591620717411303424]'),
+        (["NaN", "to Infinity", ":NaN,"], '["NaN","to Infinity",":NaN,"]'),
     ],
     ids=repr,
 )
@@ -93,6 +94,9 @@ def test_plain_values_are_written_as_json(value, written):
         Reading(math.nan),
         Box(Reading(math.inf)),
         {1: None, 2: math.nan},
+        decimal.Decimal("NaN"),
+        [decimal.Decimal("-sNaN")],
+        {"a": decimal.Decimal("-Infinity"), "b": "NaN"},
     ],
     ids=repr,
 )

@@ -1,6 +1,8 @@
 """What a tool gave, as its result."""
 
+import math
 from dataclasses import dataclass
+from typing import TypedDict
 
 import pytest
 
@@ -12,6 +14,15 @@ from ferrule.testing import pair
 
 @dataclass
 class Point:
+    x: int
+
+
+@dataclass
+class Line:
+    length: int
+
+
+class Place(TypedDict):
     x: int
 
 
@@ -124,3 +135,41 @@ async def test_a_whole_result_that_cannot_be_written_fails_its_call_only(era):
     async with pair(app, era) as client:
         with pytest.raises(ToolError, match="NaN or infinity"):
             await client.call_tool("give")
+
+
+async def test_a_list_of_the_declared_class_is_data_as_it_stands(era):
+    result = await given(era, [Point(1), Point(2)], list[Point])
+    assert result.data == [{"x": 1}, {"x": 2}]
+    assert result.text == '[{"x":1},{"x":2}]'
+    assert (await given(era, [], list[Point])).data == []
+    assert (await given(era, [Point(1), None], list[Point | None])).data == [{"x": 1}, None]
+    assert (await given(era, {"a": Point(1)}, dict[str, Point])).data == {"a": {"x": 1}}
+    assert (await given(era, [{"x": 1}], list[Point])).data == [{"x": 1}]
+
+
+@pytest.mark.parametrize(
+    ("value", "returns"),
+    [
+        ([Point(1), Line(1)], list[Point]),
+        ([Point(1), None], list[Point]),
+        ([Point(1), {"x": "one"}], list[Point]),
+        ([Point(1), 2], list[Point | None]),
+        ({"a": Point(1), "b": Line(2)}, dict[str, Point]),
+        ([1, 2, "3"], list[int]),
+        ([1, True], list[int]),
+        ([1.0, math.nan], list[float]),
+        ([{"x": 1}, {"x": "1"}], list[Place]),
+        ([{"x": 1}, {}], list[Place]),
+        ([{}, []], list[dict]),
+    ],
+    ids=repr,
+)
+async def test_a_list_with_one_item_that_does_not_fit_is_refused(era, value, returns):
+    result = await given(era, value, returns)
+    assert result.is_error
+    assert result.structured_content is None
+
+
+async def test_content_among_data_is_content_whatever_the_type_says(era):
+    result = await given(era, [{"n": 1}, TextContent("two")], list)
+    assert result.content == [TextContent('{"n":1}'), TextContent("two")]

@@ -427,6 +427,41 @@ def test_a_result_that_json_cannot_say_is_an_invalid_output() -> None:
         bound(handler).check_output([object()])
 
 
+def test_a_record_that_could_not_be_read_is_read_again() -> None:
+    @dataclass
+    class Leaf:
+        branch: "Branch"  # type: ignore[name-defined]  # noqa: F821
+
+    def handler(leaf: Leaf) -> None: ...
+
+    with pytest.raises(SetupError, match="Branch"):
+        bind(handler)
+    globals()["Branch"] = int
+    try:
+        assert bind(handler).input_schema["$defs"]["Leaf"]["properties"]["branch"] == {"type": "integer"}
+    finally:
+        del globals()["Branch"]
+
+
+def test_what_reads_the_arguments_is_made_with_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    real = msgspec.defstruct
+
+    def defstruct(name: str, *args: Any, **options: Any) -> Any:
+        made.append(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(msgspec, "defstruct", defstruct)
+
+    def handler(a: int) -> int:
+        return a
+
+    binding = bind(handler)
+    assert made == []
+    assert [binding.invoke(b'{"a":1}'), binding.invoke(b'{"a":2}')] == [1, 2]
+    assert made == ["Arguments"]
+
+
 # Speed
 
 

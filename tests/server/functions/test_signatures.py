@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
@@ -246,3 +247,15 @@ def test_a_default_inside_annotated_counts_unless_there_is_a_plain_one() -> None
 
     handler.__annotations__.update(a=Annotated[int, field], b=Annotated[int, field])
     assert [parameter.default for parameter in read(handler).parameters] == [3, 4]
+
+
+@pytest.mark.parametrize("written", ["Context", "Context | None"])
+def test_a_name_of_the_module_goes_before_one_that_is_known(written: str) -> None:
+    def handler(a: Any) -> None: ...
+
+    own = types.FunctionType(handler.__code__, {"Context": int})
+    own.__annotations__ = {"a": written}
+    assert names(read(own)) == ["a"]
+    foreign = types.FunctionType(handler.__code__, {})
+    foreign.__annotations__ = {"a": written}
+    assert read(foreign).context_parameter == "a"
