@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ferrule.budgets.allocator import allocator
+from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
 from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, Incoming
 from ferrule.transports.http.engine.state import EngineState
@@ -85,3 +87,17 @@ def test_empty_lines_that_were_passed_over_are_not_counted_again(incoming: Opene
 def test_what_cannot_become_http_is_refused_at_its_first_byte(incoming: Opened) -> None:
     with pytest.raises(Unacceptable, match="this is not HTTP"):
         incoming.take(b"\0")
+
+
+@pytest.mark.parametrize(("length", "told"), [(FREE_UNFINISHED, 0), (FREE_UNFINISHED + 1, 1)])
+def test_the_memory_of_a_long_body_is_kept_for_the_next(
+    incoming: Opened, monkeypatch: pytest.MonkeyPatch, length: int, told: int
+) -> None:
+    large: list[bool] = []
+    monkeypatch.setattr(allocator, "large_message", lambda: large.append(True))
+    incoming.ledger.max_body_size = 2 * FREE_UNFINISHED
+    head = HEAD.replace(b" 5\r", b" %d\r" % length)
+    assert incoming.take(head + b"x") == []
+    [(_, body)] = incoming.take(b"x" * (length - 1))
+    assert len(body) == length
+    assert len(large) == told

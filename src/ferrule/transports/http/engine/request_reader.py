@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from ferrule.budgets.allocator import allocator
+from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.transports.http.engine.body import Body, ChunkedBody, SizedBody
 from ferrule.transports.http.engine.head_parser import (
     CHUNKED,
@@ -108,6 +110,8 @@ class Incoming:
         if head.length == CHUNKED:
             self._body = ChunkedBody(self.ledger.max_body_size)
         else:
+            if head.length > FREE_UNFINISHED:
+                allocator.large_message()
             self._body = SizedBody(head.length)
 
     def _read_body(self) -> bytes | None:
