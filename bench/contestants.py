@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.machine import PROJECT
 from bench.messages import JOIN, SUBSCRIBE, Era, Operation
+from bench.native import GO_SDK, MCP_GO, RMCP, NativePeer
 from bench.peers import FASTMCP, MCP1, MCP2, MCP2_TUNED, TS1, TS2, TS2_HTTP, NodePeer, Peer, PythonPeer, node
+from bench.places import BENCH, PROJECT
 
-BENCH = Path(__file__).resolve().parent
 BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
@@ -38,13 +39,21 @@ YARDSTICKS = (
 )
 """What is no peer: servers that do next to nothing, parts, and ourselves in other circumstances."""
 
+RUST, GO, GO_TOO = "rmcp-3.8.0", "go-sdk-1.8.0", "mcp-go-1.2.1"
+NATIVE_NAMES = (RUST, GO, GO_TOO)
+
 V8_WARM_UP = 3.0
 """V8 goes on optimising an HTTP server for some six seconds, three times the warm-up of a full run."""
 
 
 def is_python(name: str) -> bool:
     """Return whether a contestant of that name is written in Python."""
-    return not name.startswith("ts-")
+    return not name.startswith(("ts-", *NATIVE_NAMES))
+
+
+def is_native(name: str) -> bool:
+    """Return whether a contestant of that name is a program of machine code, in Rust or Go."""
+    return name.startswith(NATIVE_NAMES)
 
 
 @dataclass(frozen=True)
@@ -136,3 +145,26 @@ def http_contestants() -> list[Contestant]:
         _node_peer("ts-server-2.4.0", TS2_HTTP, "servers/ts2_server.mjs", BOTH, V8_WARM_UP),
         _python_peer("mcp-2.3.0+httptools+uvloop", MCP2_TUNED, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),
     ]
+
+
+def native_contestants() -> list[Contestant]:
+    """List the peers in Rust and Go; the third tells every session of an update, so that joining is a formality."""
+    return [
+        _native_peer(RUST, RMCP, SUBSCRIBE),
+        _native_peer(GO, GO_SDK, SUBSCRIBE),
+        _native_peer(GO_TOO, MCP_GO, JOIN),
+    ]
+
+
+def _native_peer(name: str, peer: NativePeer, joining: Operation) -> Contestant:
+    return Contestant(name, (str(peer.program),), peer=peer, joining=joining)
+
+
+def chosen_by(only: Sequence[str], name: str) -> bool:
+    """Return whether a contestant of that name takes part, where some are named by how they begin."""
+    return not only or name.startswith(tuple(only))
+
+
+def asked_for_native(only: Sequence[str]) -> bool:
+    """Return whether a peer in Rust or Go is among those that are named: it is not built otherwise."""
+    return bool(only) and any(chosen_by(only, name) for name in NATIVE_NAMES)

@@ -16,6 +16,7 @@ from bench.contestants import (
     OWN_ROUTED,
     OWN_RS256,
     OWN_STDIO,
+    is_native,
     is_python,
 )
 from bench.core_ops import PARTS, Part
@@ -32,6 +33,7 @@ from bench.streamable.wire import Mode
 from bench.watched import METRICS, RECEIPTS, TRACING
 
 BEST_PEER = "the best peer"
+"""In Python or TypeScript: those in Rust and Go are not in every run, and have a table of their own."""
 BEST_PYTHON_PEER = "the best Python peer"
 
 ONE, MANY = case_name(Era.HANDSHAKE, 1), case_name(Era.HANDSHAKE, 64)
@@ -86,7 +88,7 @@ def _own(results: Results, scenario: str, case: str, name: str) -> float:
 
 def _rival(results: Results, scenario: str, case: str, rival: str, name: str) -> float | None:
     if rival == BEST_PEER:
-        return results.best_peer(scenario, case, name)
+        return results.best_peer(scenario, case, name, lambda peer: not is_native(peer))
     if rival == BEST_PYTHON_PEER:
         return results.best_peer(scenario, case, name, is_python)
     return results.best(scenario, case, rival).get(name)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+from bench.places import PROJECT
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, GENERATOR_CORE = CORES[0], CORES[-1]

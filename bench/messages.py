@@ -15,7 +15,19 @@ OWN_TOOLS = 3
 """Every server offers add, add_sync and echo; the rest of a long list are extra tools."""
 
 STATIC_URI = "bench://static"
+STATIC_TEXT = "The same text at every reading. " * 5
 ECHO_TEXT = "x" * 100
+SIZES = {"10 KB": 10_000, "100 KB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
+"""How large a text is that is echoed, as it stands in the request, by what the case is called."""
+
+ESCAPES = 'a "quoted" word,\ta tab, a \\ and\na line; Grüße, 5 €, 日本語, 🙂. '
+"""Half of it is ASCII that needs no escape, the rest what JSON escapes and what UTF-8 writes in 2, 3 and 4 bytes."""
+
+RECORDS = 1000
+NOTICES = 100
+WAIT_MS = 2
+UNKNOWN_TOOL = "look_up_0x50"
+"""Like the names of the extra tools, and none of them."""
 SEARCH = {
     "query": "bearing",
     "limit": 20,
@@ -53,6 +65,16 @@ class Operation:
     accepts: Callable[[dict], bool]
     value: object = None
     """What a tool gives, where one is called."""
+    refused: bool = False
+    """Whether the right answer is an error: the protocol's, or one of a tool."""
+
+    def judges(self, message: dict) -> bool:
+        """Return whether an answer is right."""
+        if not self.refused:
+            return "result" in message and self.accepts(message["result"])
+        if "error" in message:
+            return type(message["error"]["code"]) is int and bool(message["error"]["message"])
+        return message["result"].get("isError") is True
 
     def around_id(self, era: Era) -> tuple[bytes, bytes]:
         """Return the bytes of the request before and after its id, line end included."""
@@ -82,7 +104,7 @@ def opened(era: Era) -> bytes:
 
 
 def _line(message: dict) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def _call(tool: str, arguments: dict, value: object) -> Operation:
@@ -98,8 +120,35 @@ def _call(tool: str, arguments: dict, value: object) -> Operation:
     return Operation("tools/call", {"name": tool, "arguments": arguments}, accepts, value)
 
 
-def _whole_list(result: dict) -> bool:
-    return len(result["tools"]) == LISTED_TOOLS and not result.get("nextCursor")
+def echo_of(size: int, phrase: str = "x") -> Operation:
+    """Echo a text that takes so many bytes in the request, made of a phrase again and again."""
+    width = len(json.dumps(phrase, ensure_ascii=False).encode()) - 2
+    text = phrase * (size // width)
+    return _call("echo", {"text": text}, text)
+
+
+def list_of(count: int) -> Operation:
+    """List so many tools, all in one answer."""
+    return Operation("tools/list", {}, lambda result: len(result["tools"]) == count and not result.get("nextCursor"))
+
+
+def _records(tool: str, expected: list[dict]) -> Operation:
+    """Ask for many records; each SDK has its own way to tell of them in text, so the structured content counts."""
+
+    def accepts(result: dict) -> bool:
+        return bool(result["content"]) and result["structuredContent"] == {"result": expected}
+
+    return Operation("tools/call", {"name": tool, "arguments": {}}, accepts)
+
+
+def _record(number: int) -> dict:
+    tags = ["alpha", "beta", f"t{number}"]
+    return {"number": number, "name": f"entry number {number}", "score": number * 1.5, "tags": tags}
+
+
+def _static(result: dict) -> bool:
+    (content,) = result["contents"]
+    return content["uri"] == STATIC_URI and content["text"] == STATIC_TEXT
 
 
 SUBSCRIBE = Operation("resources/subscribe", {"uri": STATIC_URI}, lambda result: True)
@@ -114,5 +163,13 @@ OPERATIONS = {
     "call_sync": _call("add_sync", {"a": 2, "b": 40}, 42),
     "search": _call("search", SEARCH, FOUND),
     "echo": _call("echo", {"text": ECHO_TEXT}, ECHO_TEXT),
-    "list": Operation("tools/list", {}, _whole_list),
+    "list": list_of(LISTED_TOOLS),
+    "read": Operation("resources/read", {"uri": STATIC_URI}, _static),
+    "wait": _call("wait", {"ms": WAIT_MS}, "ok"),
+    "progress": _call("steps", {"count": NOTICES}, "ok"),
+    "records": _records("records", [_record(number) for number in range(RECORDS)]),
+    "records_null": _records("records_null", [{**_record(number), "note": None} for number in range(RECORDS)]),
+    "unknown": Operation(
+        "tools/call", {"name": UNKNOWN_TOOL, "arguments": {"query": "x"}}, lambda result: False, refused=True
+    ),
 }

@@ -4,29 +4,23 @@
 
 They live in one folder: FERRULE_BENCH_PEERS, else FERRULE_PEERS, else `.peers` in the project. The installer and its
 pins are those of the interoperability tests, so that both mean the same peers; what only the benchmark needs is pinned
-here.
+here. Peers in Rust and Go are built by `bench.native`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from bench.machine import PROJECT
+from bench.native import NativePeer, build_all
+from bench.places import PROJECT, peers_folder
 
 INSTALLER = PROJECT / "tests" / "interop" / "install_peers.py"
-
-
-def peers_folder() -> Path:
-    """Return where the peers are, or belong."""
-    chosen = os.environ.get("FERRULE_BENCH_PEERS") or os.environ.get("FERRULE_PEERS")
-    return Path(chosen).expanduser().resolve() if chosen else PROJECT / ".peers"
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ class NodePeer:
         return manifest.is_file() and json.loads(manifest.read_text())["version"] == self.version and node().exists()
 
 
-Peer = PythonPeer | NodePeer
+Peer = PythonPeer | NodePeer | NativePeer
 
 MCP2 = PythonPeer("mcp2", "mcp", "2.3.0")
 MCP1 = PythonPeer("mcp1", "mcp", "1.30.0")
@@ -100,9 +94,11 @@ def _installer() -> ModuleType:
     return module
 
 
-def install(peers: Iterable[Peer]) -> None:
-    """Install those that are missing; one that cannot be had is reported, and takes no part later."""
+def install(peers: Iterable[Peer]) -> dict[Peer, str]:
+    """Install those that are missing; gives why one cannot be had, which takes no part later."""
     missing = [peer for peer in peers if not peer.installed()]
+    reasons: dict[Peer, str] = {**build_all(peer for peer in missing if isinstance(peer, NativePeer))}
+    missing = [peer for peer in missing if not isinstance(peer, NativePeer)]
     folders = dict.fromkeys(peer.folder for peer in missing)
     if any(isinstance(peer, NodePeer) for peer in missing) and not node().exists():
         folders["node"] = None
@@ -110,6 +106,7 @@ def install(peers: Iterable[Peer]) -> None:
         installer = _installer()
         for folder in folders:
             installer.report(folder, peers_folder())
+    return reasons
 
 
 def main() -> int:

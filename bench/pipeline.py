@@ -127,7 +127,7 @@ class Load:
         asked = self._sent.pop(identity, None)
         if asked is None or type(message["id"]) is not int:
             raise BadAnswer(f"an answer to nothing in flight: {line[:200].decode()}")
-        if "result" not in message or not self._operation.accepts(message["result"]):
+        if not self._operation.judges(message):
             raise BadAnswer(f"a wrong answer: {line[:300].decode()}")
         before, found, after = line.partition(identity)
         if found and after:

@@ -15,6 +15,8 @@ from bench.contestants import Contestant
 from bench.machine import SERVER_CORE, pinned
 
 HOST = "127.0.0.1"
+QUIETLY = {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": ""}
+"""Without colours, and with compiled modules kept: those of the peers were compiled when they were installed."""
 START_LIMIT = 60.0
 SILENCE_LIMIT = 60.0
 
@@ -58,7 +60,7 @@ class ServerProcess:
         with pinned(SERVER_CORE):
             self.process = subprocess.Popen(
                 [*contestant.command, *arguments],
-                env={**os.environ, "NO_COLOR": "1", **contestant.environment},
+                env={**os.environ, **QUIETLY, **contestant.environment},
                 stdin=ends,
                 stdout=ends,
                 stderr=self._complaints,

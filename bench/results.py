@@ -77,7 +77,7 @@ class Results:
 
     def _cpu_times(self, scenario: str, case: str, contestant: str) -> list[float]:
         rows = [row for row in self._of(scenario, case) if row["contestant"] == contestant]
-        return [row["cpu_us"] for row in rows if row.get("cpu_us")]
+        return [cpu_of(row) for row in rows if cpu_of(row)]
 
     def best_peer(
         self, scenario: str, case: str, figure: str, among: Callable[[str], bool] | None = None
@@ -97,6 +97,11 @@ class Results:
             for scenario, case in self.cases()
             for name in self.contestants(scenario, case)
         ]
+
+
+def cpu_of(row: dict) -> float:
+    """Return the CPU microseconds of a row, of one operation or of a start; 0 where it tells of none."""
+    return row.get("cpu_us") or row.get("cpu_ms", 0) * 1000
 
 
 def write_record(name: str, record: dict) -> Path:

@@ -1,14 +1,18 @@
 """Measure Ferrule beside its peers.
 
-    python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--before CHECKOUT] [--quick] [--check]
+    python -m bench.run [--scenario call,list] [--only ferrule,mcp-2.3.0] [--native] [--readme] [--quick] [--check]
+    python -m bench.run --before CHECKOUT [--scenario call,list] [--rounds 40 --seconds 0.1] [--starts 5]
 
-Scenarios: call, call_sync, echo, search, list, cold (stdio); memory, search_memory, middleware, routed, watched (one
+Scenarios: call, call_sync, echo, search, list, unknown, read, records, records_null, wait, progress, echo_large,
+echo_escapes, cold, cold_tools, which `stdio` means together; memory, search_memory, middleware, routed, watched (one
 process); core_ops_1k … core_ops_1m, and core_ops_sustained for 30 s; tcp, ws, tcp_idle, which `sockets` means together;
-and over HTTP http_call, http_sse, http_list, http_fanout, http_sessions, http_client, which `http` means, and
-http_protected, calls with tokens, http_storm, bad tokens beside a good one, http_workers, calls to two workers, and
-http_stores, calls of sessions in Redis.
-Without a choice everything runs, with core_ops_100k, in about twenty minutes; `--quick` takes about six, and its
-figures are coarse. `--before` measures another checkout of Ferrule in turn with this one, prints what became slower or
+and over HTTP http_call, http_sse, http_list, http_connect, http_life, http_echo, http_fanout, http_sessions,
+http_client, which `http` means, and http_protected, calls with tokens, http_storm, bad tokens beside a good one,
+http_workers, calls to two workers, and http_stores, calls of sessions in Redis.
+Without a choice everything runs, with core_ops_100k, in about forty minutes; `--quick` takes about twelve, and its
+figures are coarse. `--native` lets the peers in Rust and Go take part, which are built first where cargo and go are;
+`--only` does so too where it names one. `--readme` measures what the table of README.md needs, and prints it.
+`--before` measures another checkout of Ferrule in turn with this one, prints what became slower or
 faster, and exits with 1 where an operation costs over 10 % more than before. Each window is compared with the one
 beside it, and the median of those ratios counts: on a machine with other guests many short windows (`--rounds 40
 --seconds 0.1`) tell more than few long ones. One process can be 5 % slower than the next by the luck of its memory
@@ -20,17 +24,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 if __package__ in (None, ""):
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.contestants import FERRULE, OWN_BEFORE, Contestant, before, contestants, http_contestants
+from bench.contestants import (
+    FERRULE,
+    OWN_BEFORE,
+    Contestant,
+    asked_for_native,
+    before,
+    chosen_by,
+    contestants,
+    http_contestants,
+    native_contestants,
+)
 from bench.core_ops import SUSTAINED, WORKLOADS
 from bench.floors import Verdict, judge
 from bench.machine import GENERATOR_CORE, PROJECT, environment, pin
 from bench.peers import install
-from bench.results import Results, stamp, write_record
+from bench.readme import SCENARIOS as README_SCENARIOS
+from bench.readme import count_packages, readme_table
+from bench.results import Results, cpu_of, stamp, write_record
 from bench.rounds import Pace
 from bench.scenarios import IN_MEMORY, STDIO, run_cold, run_core_ops, run_core_sustained, run_loads, run_memory
 from bench.sockets.scenarios import SOCKETS, run_sockets, socket_field
@@ -47,7 +64,7 @@ from bench.tables import report
 from bench.watched import SCENARIO as WATCHED
 from bench.watched import run_watched
 
-GROUPS = {"http": HTTP, "sockets": SOCKETS}
+GROUPS = {"stdio": STDIO, "http": HTTP, "sockets": SOCKETS}
 DEFAULT_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, PROTECTED, STORM, WORKERS, STORED, WATCHED, "core_ops_100k"]
 ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, PROTECTED, STORM, WORKERS, STORED, WATCHED, *WORKLOADS, SUSTAINED]
 
@@ -55,6 +72,17 @@ BUDGET = 1.1
 """What one operation may cost, as a multiple of what it did before."""
 FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
 QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is measured, of whom, and how long."""
+
+    scenarios: list[str]
+    pace: Pace
+    only: list[str] = field(default_factory=list)
+    native: bool = False
+    earlier: Path | None = None
 
 
 def _words(text: str) -> list[str]:
@@ -67,6 +95,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("scenarios", nargs="*", help="the same as --scenario")
     parser.add_argument("--scenario", type=_words, default=[], help="which scenarios, with commas between")
     parser.add_argument("--only", type=_words, default=[], help="which contestants, by how their names begin")
+    parser.add_argument("--native", action="store_true", help="let the peers in Rust and Go take part")
+    parser.add_argument("--readme", action="store_true", help="print the table of README.md; measures just that")
     parser.add_argument("--before", type=Path, help="another checkout of this project to compare with")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--starts", type=int, default=1, help="how often all servers are started anew")
@@ -76,7 +106,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="exit with 1 when a floor is missed")
     parser.add_argument("--name", default=f"bench_{stamp()}", help="name of the file under bench/results")
     chosen = parser.parse_args()
-    named = [*chosen.scenarios, *chosen.scenario] or DEFAULT_SCENARIOS
+    usual = README_SCENARIOS if chosen.readme else DEFAULT_SCENARIOS
+    named = [*chosen.scenarios, *chosen.scenario] or usual
     chosen.scenarios = [each for name in named for each in GROUPS.get(name, [name])]
     unknown = [name for name in chosen.scenarios if name not in ALL_SCENARIOS]
     if unknown:
@@ -94,27 +125,29 @@ def pace_of(chosen: argparse.Namespace) -> Pace:
     )
 
 
-def field_of(everyone: list[Contestant], only: list[str]) -> list[Contestant]:
-    """Choose the contestants that take part; one that cannot be installed is named and left out."""
-    field = [one for one in everyone if not only or one.name.startswith(tuple(only))]
-    install(one.peer for one in field if one.peer is not None)
+def field_of(everyone: list[Contestant], choice: Choice) -> list[Contestant]:
+    """Choose the contestants that take part; one that cannot be had is named, with the reason, and left out."""
+    added = [] if choice.earlier is None else [before(choice.earlier)]
+    if choice.native or asked_for_native(choice.only):
+        everyone = [*everyone, *native_contestants()]
+    field = [one for one in [*added, *everyone] if chosen_by(choice.only, one.name)]
+    reasons = install(one.peer for one in field if one.peer is not None)
     for absent in [one for one in field if not one.ready]:
-        print(f"skipped: {absent.name} is not installed", file=sys.stderr)
+        print(f"skipped: {absent.name}: {reasons.get(absent.peer, 'it is not installed')}", file=sys.stderr)
     return [one for one in field if one.ready]
 
 
-def measure(scenarios: list[str], only: list[str], pace: Pace, earlier: Path | None, results: Results) -> None:
+def measure(choice: Choice, results: Results) -> None:
     """Run the scenarios once, with servers started for it."""
-    added = [] if earlier is None else [before(earlier)]
+    scenarios, pace = choice.scenarios, choice.pace
     if any(name in scenarios for name in (*STDIO, *IN_MEMORY, *SOCKETS)):
-        field = field_of([*added, *contestants()], only)
+        field = field_of(contestants(), choice)
         run_loads(scenarios, field, pace, results)
-        if "cold" in scenarios:
-            run_cold(field, pace, results)
+        run_cold(scenarios, field, pace, results)
         run_memory(scenarios, field, pace, results)
         run_sockets(scenarios, socket_field(field), pace, results)
     if any(name in scenarios for name in HTTP):
-        run_http(scenarios, field_of([*added, *http_contestants()], only), pace, results)
+        run_http(scenarios, field_of(http_contestants(), choice), pace, results)
     if PROTECTED in scenarios:
         run_protected(pace, results)
     if WORKERS in scenarios:
@@ -144,8 +177,8 @@ def compared(results: Results) -> str:
     for scenario, case in results.cases():
         found = results.ratio(scenario, case, FERRULE, OWN_BEFORE)
         if found is not None:
-            was = results.best(scenario, case, OWN_BEFORE)["cpu_us"]
-            now = results.best(scenario, case, FERRULE)["cpu_us"]
+            was = cpu_of(results.best(scenario, case, OWN_BEFORE))
+            now = cpu_of(results.best(scenario, case, FERRULE))
             ratio = f"{found.median:.3f} | {found.error:.3f}"
             lines.append(f"| {scenario} | {case} | {was:.2f} | {now:.2f} | {ratio} |")
     return "\n".join(lines)
@@ -183,12 +216,15 @@ def main() -> int:
     sys.path.insert(0, str(PROJECT / "src"))
     pin(GENERATOR_CORE)
     results = Results()
+    choice = Choice(chosen.scenarios, pace, chosen.only, chosen.native, chosen.before)
     for _ in range(chosen.starts):
-        measure(chosen.scenarios, chosen.only, pace, chosen.before, results)
+        measure(choice, results)
     verdicts = judge(results, judged(chosen.scenarios, chosen.only))
     print(report(results, verdicts))
     if chosen.before is not None:
         print(compared(results))
+    if chosen.readme:
+        print("\n" + readme_table(results, count_packages()))
     kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
     for record in (results.core_ops, results.sustained):
         if record is not None:

@@ -8,79 +8,124 @@ from functools import partial
 from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered, routed
 from bench.core_ops import run_sustained, run_workload
 from bench.memory import measure_pair
-from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, Era, Operation
+from bench.messages import ESCAPES, LISTED_TOOLS, OPERATIONS, OWN_TOOLS, SIZES, Era, Operation, echo_of
 from bench.pipeline import Load
+from bench.progress import ProgressLoad
 from bench.results import Results
 from bench.rounds import FAILURES, Case, Pace, progress, race
 from bench.stdio import Server
 
 COLD_CASE = "exec to initialize"
+MANY_TOOLS = (1000, 10_000)
+BOTH = (Era.HANDSHAKE, Era.STATELESS)
+HANDSHAKE = (Era.HANDSHAKE,)
 
 
 @dataclass(frozen=True)
 class LoadScenario:
-    """One operation over stdio."""
+    """One operation over stdio; scenarios of the same group are asked of the same servers."""
 
     name: str
     eras: tuple[Era, ...]
     in_flight: tuple[int, ...]
+    group: str = ""
     extra_tools: int = 0
     python_only: bool = False
+    more: bool = False
+    """Whether the servers offer the further tools, and take large messages."""
+    sketched: bool = False
+    """Whether the flat sketch takes part, which has three tools and nothing else."""
+    operations: tuple[tuple[str, Operation], ...] = ()
+    """What is asked for, each with the name of its case; without any, the operation of the scenario's name."""
+    load: type[Load] = Load
+
+    def cases(self, era: Era) -> list[Case[Server]]:
+        """Return the rows of the table."""
+        asked = self.operations or (("", OPERATIONS[self.name]),)
+        return [self._case(era, *each, in_flight) for each in asked for in_flight in self.in_flight]
+
+    def _case(self, era: Era, label: str, operation: Operation, in_flight: int) -> Case[Server]:
+        return Case(self.name, case_name(era, in_flight, label), lambda server: self.load(server, operation, in_flight))
+
+
+def _echoes(name: str, phrase: str) -> list[LoadScenario]:
+    """Return echoes of every size; the largest is a group of its own, for not every server takes it."""
+    made = [(label, echo_of(size, phrase)) for label, size in SIZES.items()]
+    return [
+        LoadScenario(name, HANDSHAKE, (1,), "sizes", more=True, operations=tuple(made[:-1])),
+        LoadScenario(name, HANDSHAKE, (1,), name, more=True, operations=tuple(made[-1:])),
+    ]
 
 
 LOADS = (
-    LoadScenario("call", (Era.HANDSHAKE, Era.STATELESS), (1, 64)),
-    LoadScenario("call_sync", (Era.HANDSHAKE,), (64,)),
-    LoadScenario("echo", (Era.HANDSHAKE,), (64,)),
-    LoadScenario("search", (Era.HANDSHAKE,), (1, 64), python_only=True),
-    LoadScenario("list", (Era.HANDSHAKE,), (1,), LISTED_TOOLS - OWN_TOOLS),
+    LoadScenario("call", BOTH, (1, 2, 4, 64), sketched=True),
+    LoadScenario("call_sync", HANDSHAKE, (1, 64), sketched=True),
+    LoadScenario("echo", HANDSHAKE, (64,), sketched=True),
+    LoadScenario("search", HANDSHAKE, (1, 64), "search", python_only=True),
+    LoadScenario("list", HANDSHAKE, (1,), "long list", LISTED_TOOLS - OWN_TOOLS, sketched=True),
+    LoadScenario("unknown", HANDSHAKE, (1, 64), "unknown", LISTED_TOOLS - OWN_TOOLS),
+    LoadScenario("read", HANDSHAKE, (1, 64), "more", more=True),
+    LoadScenario("records", HANDSHAKE, (1,), "more", more=True),
+    LoadScenario("records_null", HANDSHAKE, (1,), "more", more=True),
+    LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True),
+    LoadScenario("progress", HANDSHAKE, (1, 16), "progress", more=True, load=ProgressLoad),
+    *_echoes("echo_large", "x"),
+    *_echoes("echo_escapes", ESCAPES),
 )
-STDIO = (*(load.name for load in LOADS), "cold")
+STDIO = (*dict.fromkeys(load.name for load in LOADS), "cold", "cold_tools")
 IN_MEMORY = {"memory": "call", "search_memory": "search", "middleware": "call", "routed": "call"}
 """What a client asks of its own server in one process."""
 
 
-def case_name(era: Era, in_flight: int) -> str:
+def case_name(era: Era, in_flight: int, label: str = "") -> str:
     """Name a case of a load scenario."""
-    return f"{era} x{in_flight}"
+    return f"{era} {label} x{in_flight}" if label else f"{era} x{in_flight}"
 
 
 def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
     """Run the load scenarios, those that can share their servers together."""
     wanted = [load for load in LOADS if load.name in names]
-    groups = dict.fromkeys((load.extra_tools, load.python_only, era) for load in wanted for era in load.eras)
-    for extra_tools, python_only, era in groups:
-        kind = (extra_tools, python_only)
-        loads = [load for load in wanted if (load.extra_tools, load.python_only) == kind and era in load.eras]
+    for group, era in dict.fromkeys((load.group, era) for load in wanted for era in load.eras):
+        loads = [load for load in wanted if load.group == group and era in load.eras]
+        first = loads[0]
         speakers = [contestant for contestant in field if era in contestant.eras]
-        if python_only:
+        if first.python_only:
             speakers = [one for one in speakers if is_python(one.name) and one.name not in (SKETCH, CONSTANT)]
-        cases = [_case(load, era, in_flight) for load in loads for in_flight in load.in_flight]
-        race(speakers, partial(Server, era=era, extra_tools=extra_tools), cases, pace, results)
+        if not first.sketched:
+            speakers = [one for one in speakers if one.name != SKETCH]
+        cases = [case for load in loads for case in load.cases(era)]
+        start = partial(Server, era=era, extra_tools=first.extra_tools, more=first.more)
+        race(speakers, start, cases, pace, results)
 
 
-def _case(load: LoadScenario, era: Era, in_flight: int) -> Case[Server]:
-    operation = OPERATIONS[load.name]
-    return Case(load.name, case_name(era, in_flight), lambda server: Load(server, operation, in_flight))
+def run_cold(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
+    """Start each server afresh, with its usual tools and with many, and let it answer one initialize."""
+    cases = []
+    if "cold" in names:
+        cases.append(("cold", COLD_CASE, 0))
+    if "cold_tools" in names:
+        cases += [("cold_tools", f"{count} tools", count - OWN_TOOLS) for count in MANY_TOOLS]
+    for scenario, case, extra_tools in cases:
+        for round_number in range(1, pace.rounds + 1):
+            progress(f"{scenario} {case}: round {round_number}")
+            for contestant in field:
+                try:
+                    row = start_once(contestant, extra_tools)
+                except FAILURES as error:
+                    results.fail(f"{contestant.name} {scenario} {case}", error)
+                    continue
+                results.add(scenario, case, contestant.name, round_number, row)
 
 
-def run_cold(field: list[Contestant], pace: Pace, results: Results) -> None:
-    """Start each server afresh and let it answer one initialize."""
-    for round_number in range(1, pace.rounds + 1):
-        progress(f"cold: round {round_number}")
-        for contestant in field:
-            try:
-                server = Server(contestant, Era.HANDSHAKE)
-            except FAILURES as error:
-                results.fail(f"{contestant.name} cold", error)
-                continue
-            server.close()
-            row = {
-                "start_ms": round(server.start_ms, 1),
-                "cpu_ms": round(server.start_cpu_ms, 1),
-                "rss_mib": server.start_rss_mib,
-            }
-            results.add("cold", COLD_CASE, contestant.name, round_number, row)
+def start_once(contestant: Contestant, extra_tools: int) -> dict:
+    """Start a server, let it answer one initialize, and end it."""
+    server = Server(contestant, Era.HANDSHAKE, extra_tools)
+    server.close()
+    return {
+        "start_ms": round(server.start_ms, 1),
+        "cpu_ms": round(server.start_cpu_ms, 1),
+        "rss_mib": server.start_rss_mib,
+    }
 
 
 def run_memory(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:

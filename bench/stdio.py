@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import time
 
 from bench.contestants import Contestant
@@ -21,13 +22,16 @@ class Server(ServerProcess):
 
     masking = None
 
-    def __init__(self, contestant: Contestant, era: Era, extra_tools: int = 0) -> None:
+    def __init__(self, contestant: Contestant, era: Era, extra_tools: int = 0, more: bool = False) -> None:
         self.era = era
         self.next_id = FIRST_ID
         started = _now()
-        super().__init__(contestant, ["--transport", "stdio", "--tools", str(extra_tools)], pipes=True)
+        arguments = ["--transport", "stdio", "--tools", str(extra_tools), *(["--more"] if more else [])]
+        super().__init__(contestant, arguments, pipes=True)
         self._inlet, self._outlet = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._inlet, False)
         self._parts: list[bytes] = []
+        self._early: list[bytes] = []
         try:
             with time_limit(START_LIMIT):
                 self.say(opening(era))
@@ -43,9 +47,15 @@ class Server(ServerProcess):
             raise
 
     def write(self, data: bytes) -> None:
-        """Write all of it."""
-        while data:
-            data = data[os.write(self._inlet, data) :]
+        """Write all of it; reads meanwhile, for a server may stop reading until its own answers are read."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[os.write(self._inlet, left) :]
+            except BlockingIOError:
+                readable, _, _ = select.select([self._outlet], [self._inlet], [])
+                if readable:
+                    self._early.append(os.read(self._outlet, READ_SIZE))
 
     say = write
     """A message is a line already."""
@@ -57,7 +67,7 @@ class Server(ServerProcess):
     def read_messages(self) -> list[bytes]:
         """Read until at least one line is whole; the beginning of another is kept."""
         while True:
-            data = os.read(self._outlet, READ_SIZE)
+            data = self._early.pop(0) if self._early else os.read(self._outlet, READ_SIZE)
             if not data:
                 raise BadAnswer(f"the server ended: {self.last_words()}")
             first, *others = data.split(b"\n")

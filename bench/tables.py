@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench.contestants import FERRULE
+from bench.contestants import FERRULE, is_native
 from bench.floors import Verdict
 from bench.reported import REPORTED
-from bench.results import Results
+from bench.results import Results, cpu_of
 
 
 def _count(value: float) -> str:
@@ -23,6 +23,9 @@ def _fine(value: float) -> str:
 def _duration(microseconds: float) -> str:
     return f"{_small(microseconds)} µs" if microseconds < 1000 else f"{_small(microseconds / 1000)} ms"
 
+
+TIE = 1.1
+"""What two figures may differ by and count as the same: about as much as one case differs between rounds."""
 
 COLUMNS = (
     ("per s", "per_s", _count),
@@ -72,6 +75,22 @@ def case_table(results: Results, scenario: str, case: str) -> str:
     return "\n".join([f"{scenario} {case}", *_lines(rows), *beside])
 
 
+def native_table(results: Results) -> str:
+    """Show in which cases Ferrule is ahead of the best peer in Rust or Go; nothing where none took part."""
+    rows = [["beside Rust and Go, CPU µs", "ferrule", "best of them", "", "times ours", ""]]
+    for scenario, case in results.cases():
+        own = cpu_of(results.best(scenario, case, FERRULE))
+        natives = [name for name in results.contestants(scenario, case) if is_native(name)]
+        costs = {name: cpu_of(results.best(scenario, case, name)) for name in natives}
+        if not own or not any(costs.values()):
+            continue
+        best = min(costs, key=costs.__getitem__)
+        ratio = costs[best] / own
+        word = "ahead" if ratio > TIE else "behind" if ratio < 1 / TIE else "tie"
+        rows.append([f"{scenario} {case}", _small(own), _small(costs[best]), best, f"{ratio:.2f}", word])
+    return "\n".join(_lines(rows)) if len(rows) > 1 else ""
+
+
 def core_ops_table(record: dict) -> str:
     """Show our own parts beside the seeds' figures."""
     rows = [["", "per s", "seed", "times", "p50 µs", "p95 µs", "p99 µs"]]
@@ -101,6 +120,9 @@ def report(results: Results, verdicts: list[Verdict]) -> str:
     parts = [case_table(results, *case) for case in results.cases() if case[0] != "core_ops"]
     if results.core_ops is not None:
         parts.append(core_ops_table(results.core_ops))
+    natives = native_table(results)
+    if natives:
+        parts.append(natives)
     if results.failures:
         parts.append("\n".join(["failed", *(f"  {line}" for line in results.failures)]))
     if verdicts:

@@ -17,6 +17,7 @@ export function options() {
             port: { type: 'string', default: '0' },
             mode: { type: 'string' },
             tools: { type: 'string', default: '0' },
+            more: { type: 'boolean', default: false },
         },
     });
     return { ...values, port: Number(values.port), tools: Number(values.tools) };
@@ -51,6 +52,36 @@ const sumLater = async ({ a, b }) => answer(a + b);
 const repeat = async ({ text }) => answer(text);
 const give = async ({ query }) => answer(query);
 
+const RECORDS = Array.from({ length: 1000 }, (_, number) => ({
+    number,
+    name: `entry number ${number}`,
+    score: number * 1.5,
+    tags: ['alpha', 'beta', `t${number}`],
+}));
+const NOTED = RECORDS.map(record => ({ ...record, note: null }));
+const list = values => ({
+    content: [{ type: 'text', text: JSON.stringify(values) }],
+    structuredContent: { result: values },
+});
+
+/** Report progress so many times. */
+async function step({ count }, context) {
+    // The two generations of the SDK put the same two things in different places.
+    const { _meta, notify: send } = context.mcpReq ?? context;
+    const notify = send ?? context.sendNotification;
+    for (let progress = 1; progress <= count; progress++)
+        await notify({
+            method: 'notifications/progress',
+            params: { progressToken: _meta.progressToken, progress, total: count },
+        });
+    return answer('ok');
+}
+
+async function sleep({ ms }) {
+    await new Promise(resolve => setTimeout(resolve, ms));
+    return answer('ok');
+}
+
 const joined = new Set();
 
 /** Offer what makes updates and lets a session hear of them; `update` tells those who listen otherwise. */
@@ -67,7 +98,7 @@ function offerUpdates(server, update) {
  * Give a function that offers the benchmark's tools and its resource on a server; `object` makes a schema of named
  * fields. Schemas are made once, for an SDK may want a new server for every request.
  */
-export function offering(z, object, extraTools, update = () => {}) {
+export function offering(z, object, { tools: extraTools, more }, update = () => {}) {
     const numbers = object({ a: z.number().int(), b: z.number().int() });
     const number = object({ result: z.number().int() });
     const text = object({ text: z.string() });
@@ -79,6 +110,13 @@ export function offering(z, object, extraTools, update = () => {}) {
         labels: z.array(z.string()).optional(),
     });
 
+    const record = { number: z.number().int(), name: z.string(), score: z.number(), tags: z.array(z.string()) };
+    const records = object({ result: z.array(z.object(record)) });
+    const noted = object({ result: z.array(z.object({ ...record, note: z.string().nullable() })) });
+    const duration = object({ ms: z.number().int() });
+    const count = object({ count: z.number().int() });
+    const nothing = object({});
+
     return server => {
         const tool = (name, description, inputSchema, outputSchema, handler) =>
             server.registerTool(name, { description, inputSchema, outputSchema }, handler);
@@ -88,6 +126,12 @@ export function offering(z, object, extraTools, update = () => {}) {
         tool('echo', 'Give the text back.', text, string, repeat);
         // A long list has exactly the tools it was asked for.
         if (!extraTools) offerUpdates(server, update);
+        if (more) {
+            tool('records', 'Return a thousand records.', nothing, records, async () => list(RECORDS));
+            tool('records_null', 'Return a thousand records without notes.', nothing, noted, async () => list(NOTED));
+            tool('wait', 'Answer later.', duration, string, sleep);
+            tool('steps', 'Report progress so many times.', count, string, step);
+        }
         for (let i = 0; i < extraTools; i++)
             tool(
                 `look_up_${String(i).padStart(4, '0')}`,

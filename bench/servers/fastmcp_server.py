@@ -1,7 +1,7 @@
 """Contestant: FastMCP 4.x."""
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
-from fastmcp import FastMCP
+from catalogue import MORE, STATIC_TEXT, STATIC_URI, extra_tools, options, search
+from fastmcp import Context, FastMCP
 
 chosen = options()
 server = FastMCP("bench")
@@ -25,6 +25,13 @@ async def echo(text: str) -> str:
     return text
 
 
+async def steps(count: int, ctx: Context) -> str:
+    """Report progress so many times."""
+    for step in range(1, count + 1):
+        await ctx.report_progress(step, count)
+    return "ok"
+
+
 @server.resource(STATIC_URI)
 async def static() -> str:
     """A text that never changes."""
@@ -34,5 +41,8 @@ async def static() -> str:
 # A long list has exactly the tools it was asked for.
 for tool in extra_tools(chosen.tools) or [search]:
     server.tool(tool)
+if chosen.more:
+    for tool in (*MORE, steps):
+        server.tool(tool)
 
 server.run(chosen.transport, show_banner=False, log_level="ERROR")

@@ -2,16 +2,25 @@
 
 import os
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
+from catalogue import MORE, STATIC_TEXT, STATIC_URI, extra_tools, options, search
 from protection import protection
 
-from ferrule import Server
+from ferrule import Context, Server
 
 MANY = 10_000
 """As many as all listeners of a process take together."""
 
+LARGEST = 64 << 20
+UNLIMITED = 1_000_000_000
+
 chosen = options()
-app = Server("bench", version="1", **protection())
+server_options = protection()
+if chosen.more:
+    server_options["progress_rate"] = UNLIMITED
+    server_options["keepalive_interval"] = None  # slow peers have long turns, and nobody answers a ping meanwhile
+if chosen.tools > 1000:
+    server_options["page_size"] = chosen.tools + 3  # a list is one answer, as the peers give it
+app = Server("bench", version="1", **server_options)
 
 
 @app.tool
@@ -38,6 +47,13 @@ async def bump() -> str:
     return "ok"
 
 
+async def steps(count: int, ctx: Context) -> str:
+    """Report progress so many times."""
+    for step in range(1, count + 1):
+        await ctx.report_progress(step, count)
+    return "ok"
+
+
 @app.resource(STATIC_URI)
 async def static() -> str:
     """A text that never changes."""
@@ -47,15 +63,22 @@ async def static() -> str:
 # A long list has exactly the tools it was asked for.
 for tool in extra_tools(chosen.tools) or [bump, search]:
     app.add_tool(tool)
+if chosen.more:
+    for tool in (*MORE, steps):
+        app.add_tool(tool)
 
 if __name__ == "__main__":
+    several = {}
     if chosen.transport == "stdio":
-        app.run()
+        if chosen.more:
+            several["max_message_size"] = LARGEST
+        app.run("stdio", **several)
     elif chosen.transport in ("tcp", "ws"):
         app.run(chosen.transport, port=chosen.port, max_connections=MANY)
     else:
         response = {"session-json": "json", "session-sse": "sse", "stateless": "auto"}[chosen.mode]
-        several = {}
+        if chosen.more:
+            several["max_body_size"] = LARGEST
         if "BENCH_WORKERS" in os.environ:  # a checkout of long ago has no such option
             several["workers"] = int(os.environ["BENCH_WORKERS"])
         app.run("http", port=chosen.port, response=response, **several)

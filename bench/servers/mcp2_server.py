@@ -2,7 +2,7 @@
 
 import contextlib
 
-from catalogue import STATIC_TEXT, STATIC_URI, extra_tools, options, search
+from catalogue import MORE, STATIC_TEXT, STATIC_URI, extra_tools, options, search
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 
@@ -35,6 +35,13 @@ async def echo(text: str) -> str:
     return text
 
 
+async def steps(count: int, ctx: Context) -> str:
+    """Report progress so many times."""
+    for step in range(1, count + 1):
+        await ctx.report_progress(step, count)
+    return "ok"
+
+
 async def join(ctx: Context) -> str:
     """Let this session hear of updates."""
     joined.append(ctx.session)
@@ -58,6 +65,9 @@ async def static() -> str:
 # A long list has exactly the tools it was asked for.
 for tool in extra_tools(chosen.tools) or [join, bump, search]:
     server.add_tool(tool)
+if chosen.more:
+    for tool in (*MORE, steps):
+        server.add_tool(tool)
 
 if chosen.transport == "stdio":
     server.run("stdio")

@@ -7,7 +7,7 @@ const { StreamableHTTPServerTransport } = await load('@modelcontextprotocol/sdk/
 const z = await load('zod');
 
 const chosen = options();
-const offer = offering(z, fields => fields, chosen.tools);
+const offer = offering(z, fields => fields, chosen);
 
 if (chosen.transport === 'stdio') await offer(empty(McpServer)).connect(new StdioServerTransport());
 else

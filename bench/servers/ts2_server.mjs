@@ -7,7 +7,7 @@ const z = await load('zod');
 
 const chosen = options();
 let handler;
-const offer = offering(z, z.object, chosen.tools, uri => handler?.notify.resourceUpdated(uri));
+const offer = offering(z, z.object, chosen, uri => handler?.notify.resourceUpdated(uri));
 const made = () => offer(empty(McpServer));
 
 if (chosen.transport === 'stdio') serveStdio(made);

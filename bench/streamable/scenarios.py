@@ -7,18 +7,22 @@ from functools import partial
 
 from bench.contestants import CONSTANT, Contestant, ferrule
 from bench.machine import allow_many_sockets
-from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS
+from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, SIZES, echo_of
 from bench.process import HOST
 from bench.results import Results
 from bench.rounds import FAILURES, Case, Pace, progress, race
 from bench.scenarios import run_pairs
 from bench.streamable.fanout import STREAMS, FanOut, StreamingServer
+from bench.streamable.lives import Exchanges, NewConnections, WholeSessions
 from bench.streamable.load import HttpLoad
 from bench.streamable.server import HttpServer
 from bench.streamable.sessions import measure_sessions
 from bench.streamable.wire import PATH, Mode
 
 IDLE_CASE = "opened and idle"
+CONNECT_CASE = f"{Mode.STATELESS.label} connect, call, close"
+LIFE_CASE = f"{Mode.JSON.label} connect, initialize, call, DELETE, close"
+LARGE = "10 MB"
 FAN_OUT_MODES = (Mode.STATELESS, Mode.SSE)
 
 
@@ -40,7 +44,8 @@ LOADS = (
     HttpScenario("http_sse", "call", (Mode.SSE,), (32, 256)),
     HttpScenario("http_list", "list", (Mode.JSON, Mode.STATELESS), (1,), LISTED_TOOLS - OWN_TOOLS),
 )
-HTTP = (*(load.name for load in LOADS), "http_fanout", "http_sessions", "http_client")
+LIVES = ("http_connect", "http_life", "http_echo")
+HTTP = (*(load.name for load in LOADS), *LIVES, "http_fanout", "http_sessions", "http_client")
 
 
 def case_name(mode: Mode, connections: int) -> str:
@@ -59,6 +64,7 @@ def run_http(names: list[str], field: list[Contestant], pace: Pace, results: Res
     for load in LOADS:
         if load.name in names:
             _run_load(load, field, pace, results)
+    _run_lives(names, _real(field), pace, results)
     if "http_fanout" in names:
         _run_fan_out(_real(field), pace, results)
     if "http_sessions" in names:
@@ -83,6 +89,21 @@ def _run_load(load: HttpScenario, field: list[Contestant], pace: Pace, results: 
 def _case(load: HttpScenario, mode: Mode, connections: int) -> Case[HttpServer]:
     operation = OPERATIONS[load.operation]
     return Case(load.name, case_name(mode, connections), lambda server: HttpLoad(server, operation, connections))
+
+
+def _run_lives(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
+    """Run what is asked one by one: short lives, and large messages."""
+    if "http_connect" in names:
+        speakers = [contestant for contestant in field if Mode.STATELESS.era in contestant.eras]
+        case = Case("http_connect", CONNECT_CASE, NewConnections)
+        race(speakers, partial(HttpServer, mode=Mode.STATELESS), [case], pace, results)
+    if "http_life" in names:
+        case = Case("http_life", LIFE_CASE, WholeSessions)
+        race(field, partial(HttpServer, mode=Mode.JSON), [case], pace, results)
+    if "http_echo" in names:
+        operation = echo_of(SIZES[LARGE])
+        case = Case("http_echo", f"{Mode.JSON.label} {LARGE} x1", lambda server: Exchanges(server, operation))
+        race(field, partial(HttpServer, mode=Mode.JSON, more=True), [case], pace, results)
 
 
 def _run_fan_out(field: list[Contestant], pace: Pace, results: Results) -> None:

@@ -24,7 +24,9 @@ def result_of(response: Response, number: int) -> dict:
 class HttpServer(ServerProcess):
     """A contestant's server that has answered an opening request."""
 
-    def __init__(self, contestant: Contestant, mode: Mode, extra_tools: int = 0, token: str = "") -> None:
+    def __init__(
+        self, contestant: Contestant, mode: Mode, extra_tools: int = 0, token: str = "", more: bool = False
+    ) -> None:
         self.mode = mode
         self._token = token
         self.next_id = FIRST_ID
@@ -32,6 +34,8 @@ class HttpServer(ServerProcess):
         self.joining = contestant.joining
         self._sessions: list[bytes] = []
         arguments = ["--transport", "http", "--port", str(self.port), "--mode", mode, "--tools", str(extra_tools)]
+        if more:
+            arguments.append("--more")
         super().__init__(contestant, arguments, pipes=False)
         try:
             with time_limit(START_LIMIT):
@@ -56,6 +60,10 @@ class HttpServer(ServerProcess):
             with connect(self.port) as connection:
                 self._sessions += [self._open(connection) for _ in range(missing)]
         return [Address(self.port, self.mode.era, session) for session in self._sessions[:count]]
+
+    def open(self, connection: socket.socket) -> Address:
+        """Open a session of its own over a connection, which the caller has to end."""
+        return Address(self.port, self.mode.era, self._open(connection))
 
     def _open(self, connection: socket.socket) -> bytes:
         """Say what a conversation begins with; gives the session's id, if there is one."""

@@ -12,6 +12,8 @@ from bench.process import HOST, SILENCE_LIMIT, BadAnswer
 PATH = "/mcp"
 READ_SIZE = 1 << 20
 BLANK_LINE = b"\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+CODING = b"transfer-encoding"
 EVENTS = b"text/event-stream"
 
 
@@ -74,6 +76,10 @@ class Address:
         """Return the request that opens a session's stream."""
         return self.head("GET") + b"Accept: " + EVENTS + BLANK_LINE
 
+    def delete(self) -> bytes:
+        """Return the request that ends a session."""
+        return self.head("DELETE") + b"\r\n"
+
     def around_id(self, operation: Operation) -> tuple[bytes, bytes]:
         """Return the bytes of an operation's request before and after its id."""
         before, after = operation.around_id(self.era)
@@ -120,7 +126,7 @@ def whole_response(data: bytes) -> Response | None:
     if head is None:
         return None
     status, headers, start = head
-    if headers.get(b"transfer-encoding", b"").lower() == b"chunked":
+    if headers.get(CODING, b"").lower() == b"chunked":
         body = unchunked(data, start)
         return None if body is None else Response(status, headers, body)
     length = int(headers.get(b"content-length", b"0"))
@@ -170,11 +176,29 @@ def exchange(connection: socket.socket, data: bytes) -> Response:
 
 
 def receive(connection: socket.socket) -> Response:
-    """Wait for a whole answer."""
-    received = b""
-    while (response := whole_response(received)) is None:
+    """Wait for a whole answer; one that is large is looked at each time it has doubled, or may be whole."""
+    received = bytearray()
+    enough = 0
+    while True:
         piece = connection.recv(READ_SIZE)
         if not piece:
-            raise BadAnswer(f"the connection ended after {received[:200]!r}")
+            raise BadAnswer(f"the connection ended after {bytes(received[:200])!r}")
         received += piece
-    return response
+        if len(received) < enough and not received.endswith(LAST_CHUNK):
+            continue
+        data = bytes(received)
+        response = whole_response(data)
+        if response is not None:
+            return response
+        enough = whole_length(data)
+
+
+def whole_length(data: bytes) -> int:
+    """Return how long an answer is at least, of which this is the beginning; 0 while that is not known."""
+    head = parse_head(data)
+    if head is None:
+        return 0
+    _, headers, start = head
+    if CODING in headers:
+        return 2 * len(data)
+    return start + int(headers.get(b"content-length", b"0"))

@@ -11,61 +11,22 @@ with two workers: what one request over a new connection costs more than with on
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 from bench.contestants import FERRULE, OWN_WORKERS, Contestant, ferrule
-from bench.figures import Window, percentiles
-from bench.machine import family_cpu_seconds, resident_mib
-from bench.messages import OPERATIONS, Operation
-from bench.process import FEWEST_ANSWERS, SILENCE_LIMIT, time_limit
+from bench.messages import OPERATIONS
 from bench.results import Results
 from bench.rounds import Case, Pace, race
+from bench.streamable.lives import NewConnections
 from bench.streamable.load import HttpLoad
-from bench.streamable.server import HttpServer, ask
-from bench.streamable.wire import Mode, connect
+from bench.streamable.server import HttpServer
+from bench.streamable.wire import Mode
 
 SCENARIO = "http_workers"
 WORKERS = 2
 CONNECTIONS = 64
 CALL = f"{Mode.JSON.label} x{CONNECTIONS}"
 FIRST_CALL = "new connection each"
-
-_now = time.perf_counter_ns
-
-
-class NewConnections:
-    """One operation of one session, asked over a new connection each time."""
-
-    def __init__(self, server: HttpServer, operation: Operation) -> None:
-        self._server = server
-        self._operation = operation
-
-    def run(self, seconds: float, warm_up: float) -> Window:
-        """Warm up and measure a window."""
-        with time_limit(warm_up + seconds + SILENCE_LIMIT):
-            self._keep_going(warm_up)
-            cpu_before, before = family_cpu_seconds(self._server.pid), _now()
-            took = self._keep_going(seconds, FEWEST_ANSWERS)
-            passed, cpu = (_now() - before) / 1e9, family_cpu_seconds(self._server.pid) - cpu_before
-        return Window(
-            operations=len(took),
-            seconds=passed,
-            cpu_us=cpu / len(took) * 1e6,
-            **percentiles(sorted(took)),
-            rss_mib=resident_mib(self._server.pid),
-        )
-
-    def _keep_going(self, seconds: float, at_least: int = 0) -> list[float]:
-        took: list[float] = []
-        (address,) = self._server.sessions(1)
-        end = _now() + int(seconds * 1e9)
-        while _now() < end or len(took) < at_least:
-            began = _now()
-            with connect(address.port) as connection:
-                ask(connection, address, self._operation)
-            took.append((_now() - began) / 1e3)
-        return took
 
 
 def contestants() -> list[Contestant]:

@@ -123,7 +123,7 @@ def test_a_tenth_more_than_before_fails_the_run(
 ) -> None:
     """PERF-12: `--before` exits with 1 where an operation costs over 10 % more."""
 
-    def measure(scenarios: object, only: object, pace: object, before: object, into: results.Results) -> None:
+    def measure(choice: object, into: results.Results) -> None:
         into.add("call", "x1", OWN_BEFORE, 1, {"cpu_us": 10.0, "per_s": 1.0})
         into.add("call", "x1", FERRULE, 1, {"cpu_us": now, "per_s": 1.0})
 
