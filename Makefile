@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Compiled modules are kept, whatever the environment says: the tests start hundreds of programs, each five times faster.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test setup peers lint format options reference docs dist fuzz faults bench check-peers conformance autobahn soak coverage coverage-map mutants clean
+.PHONY: run test setup peers lint format options reference docs dist fuzz faults bench bench-scale bench-check native-peers check-peers conformance autobahn soak coverage coverage-map mutants clean
 
 run: $(READY)
 	$(BIN)/python examples/tour.py
@@ -63,8 +63,24 @@ SECONDS ?= 7200
 soak: $(READY)
 	FERRULE_SOAK=$(SECONDS) $(BIN)/python -m pytest -q --timeout 0 tests/faults/test_soak.py tests/carriers/test_soak.py
 
+# `make bench NATIVE=1` lets peers in Rust and Go take part, and builds them first where cargo and go are;
+# `make bench ARGS="--scenario call,http --quick"` measures a part.
 bench: $(READY) peers
-	$(BIN)/python bench/run.py
+	$(BIN)/python bench/run.py $(if $(NATIVE),--native) $(ARGS)
+
+# How cost grows with tools, sessions, connections, calls in flight, size and subscribers: curves in bench/results.
+bench-scale: $(READY)
+	$(BIN)/python bench/scale.py $(if $(NATIVE),--native) $(if $(QUICK),--quick) $(ARGS)
+
+# `make bench-check BEFORE=main` fails where an operation costs over 10 % more than in that commit or checkout;
+# with `SHORT=1` by counting instructions, in half a minute, which any machine can do however busy it is.
+bench-check: $(READY)
+	@test -n "$(BEFORE)" || { echo "say what to compare with: make bench-check BEFORE=commit-or-checkout"; exit 2; }
+	$(BIN)/python bench/check.py "$(BEFORE)" $(if $(SHORT),--short) $(if $(QUICK),--quick) $(ARGS)
+
+# Builds the peers in Rust and Go that `make bench NATIVE=1` measures; needs cargo and go.
+native-peers: $(READY)
+	$(BIN)/python -m bench.native
 
 # `make check-peers ARGS="mcp2 ts2"` checks some of them.
 check-peers: $(READY) peers

@@ -67,6 +67,8 @@ class Contestant:
     peer: Peer | None = None
     pair: tuple[str, ...] | None = None
     joining: Operation = JOIN
+    tells_listeners: bool = True
+    """Whether `subscriptions/listen` leads to anything: one peer keeps such streams and tells them nothing."""
     warm_up: float = 1.0
     """How many times the usual warm-up it needs before its figures stand still."""
 
@@ -74,6 +76,10 @@ class Contestant:
     def ready(self) -> bool:
         """Whether it can be started on this machine."""
         return self.peer is None or self.peer.installed()
+
+    def listened_to(self, era: Era) -> bool:
+        """Return whether it tells open streams of updates in that era."""
+        return era in self.eras and (era is not Era.STATELESS or self.tells_listeners)
 
 
 def _script(name: str) -> str:
@@ -152,7 +158,7 @@ def native_contestants() -> list[Contestant]:
     return [
         _native_peer(RUST, RMCP, SUBSCRIBE),
         _native_peer(GO, GO_SDK, SUBSCRIBE),
-        _native_peer(GO_TOO, MCP_GO, JOIN),
+        replace(_native_peer(GO_TOO, MCP_GO, JOIN), tells_listeners=False),
     ]
 
 

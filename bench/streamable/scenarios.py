@@ -108,7 +108,7 @@ def _run_lives(names: list[str], field: list[Contestant], pace: Pace, results: R
 
 def _run_fan_out(field: list[Contestant], pace: Pace, results: Results) -> None:
     for mode in FAN_OUT_MODES:
-        speakers = [contestant for contestant in field if mode.era in contestant.eras]
+        speakers = [contestant for contestant in field if contestant.listened_to(mode.era)]
         case = Case("http_fanout", fan_out_case(mode), FanOut)
         race(speakers, partial(StreamingServer, mode=mode), [case], pace, results)
 
