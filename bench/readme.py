@@ -82,18 +82,13 @@ COLUMNS = (
 
 def readme_table(results: Results, packages: dict[str, int]) -> str:
     """Return the table in Markdown: a row for everyone who has figures."""
-    rows = [["", *(column.title for column in COLUMNS), "packages"], ["---"] * (len(COLUMNS) + 2)]
+    titles = [column.title for column in COLUMNS]
+    lines = [f"| | {' | '.join(titles)} | packages |", "|---" * (len(titles) + 2) + "|"]
     for name, title in TITLES.items():
         cells = [column.cell(results, name) for column in COLUMNS]
         if any(cells):
-            rows.append([title, *cells, str(packages.get(name, ""))])
-    return "\n".join(_row(cells) for cells in rows)
-
-
-def _row(cells: list[str]) -> str:
-    if cells[0] == "---":
-        return "|" + "|".join(cells) + "|"
-    return "| " + " | ".join(cells).strip() + " |" if cells[0] else "| | " + " | ".join(cells[1:]) + " |"
+            lines.append(f"| {' | '.join([title, *cells, str(packages.get(name, ''))])} |")
+    return "\n".join(lines)
 
 
 def count_packages() -> dict[str, int]:

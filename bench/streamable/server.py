@@ -13,9 +13,10 @@ from bench.streamable.wire import Address, Mode, Response, connect, exchange
 
 def result_of(response: Response, number: int) -> dict:
     """Return the result in an answer to the request of that id."""
-    for message in map(json.loads, response.messages()):
+    messages = response.messages() if response.status == 200 else []
+    for message in map(json.loads, messages):
         if message.get("id") == number and "method" not in message:
-            if response.status != 200 or "result" not in message:
+            if "result" not in message:
                 break
             return message["result"]
     raise BadAnswer(f"refused with {response.status}: {response.body[:300].decode(errors='replace')}")
