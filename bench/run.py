@@ -12,11 +12,11 @@ http_workers, calls to two workers, and http_stores, calls of sessions in Redis.
 Without a choice everything runs, with core_ops_100k, in about forty minutes; `--quick` takes about twelve, and its
 figures are coarse. `--native` lets the peers in Rust and Go take part, which are built first where cargo and go are;
 `--only` does so too where it names one. `--readme` measures what the table of README.md needs, and prints it.
-`--before` measures another checkout of Ferrule in turn with this one, prints what became slower or
-faster, and exits with 1 where an operation costs over 10 % more than before. Each window is compared with the one
-beside it, and the median of those ratios counts: on a machine with other guests many short windows (`--rounds 40
---seconds 0.1`) tell more than few long ones. One process can be 5 % slower than the next by the luck of its memory
-alone: `--starts 5` starts every server five times.
+`--before` measures another checkout of Ferrule in turn with this one, prints what became slower or faster, and exits
+with 1 where an operation costs over 10 % more than before, by twice the error of the comparison. Each window is
+compared with the one beside it, and the median of those ratios counts: on a machine with other guests many short
+windows (`--rounds 40 --seconds 0.1`) tell more than few long ones. One process can be 5 % slower than the next by the
+luck of its memory alone: `--starts 5` starts every server five times.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ ALL_SCENARIOS = [*STDIO, *IN_MEMORY, *SOCKETS, *HTTP, PROTECTED, STORM, WORKERS,
 
 BUDGET = 1.1
 """What one operation may cost, as a multiple of what it did before."""
+SURE = 2
+"""How many times its error a ratio must lie above the budget to count: a busy machine makes some that only seem to."""
 FULL = Pace(rounds=3, seconds=1.0, warm_up=2.0)
 QUICK = Pace(rounds=1, seconds=0.25, warm_up=0.3)
 
@@ -184,14 +186,19 @@ def compared(results: Results) -> str:
     return "\n".join(lines)
 
 
-def regressions(results: Results) -> list[str]:
-    """Return what costs more than before by over the budget."""
-    found = []
+def regressions(results: Results) -> tuple[list[str], list[str]]:
+    """Return what costs more than before by over the budget: what surely does, and what only seems to."""
+    sure, doubtful = [], []
     for scenario, case in results.cases():
         ratio = results.ratio(scenario, case, FERRULE, OWN_BEFORE)
-        if ratio is not None and ratio.median > BUDGET:
-            found.append(f"{scenario} {case}: {ratio.median:.3f} times what it was before")
-    return found
+        if ratio is None or ratio.median <= BUDGET:
+            continue
+        told = f"{scenario} {case}: {ratio.median:.3f} times what it was before, ± {ratio.error:.3f}"
+        if ratio.median - SURE * ratio.error > BUDGET:
+            sure.append(told)
+        else:
+            doubtful.append(told)
+    return sure, doubtful
 
 
 def record_of(chosen: argparse.Namespace, pace: Pace, results: Results, verdicts: list[Verdict]) -> dict:
@@ -230,7 +237,9 @@ def main() -> int:
         if record is not None:
             kept.append(write_record(f"{record['workload_id']}_{stamp()}", record))
     print("\n" + "\n".join(f"kept in {path.relative_to(PROJECT)}" for path in kept))
-    slower = regressions(results)
+    slower, doubtful = regressions(results)
+    for each in doubtful:
+        print(f"doubtful, measure it longer: {each}", file=sys.stderr)
     for each in slower:
         print(f"regression: {each}", file=sys.stderr)
     missed = chosen.check and any(verdict.met is False for verdict in verdicts)

@@ -138,6 +138,18 @@ def test_a_tenth_more_than_before_fails_the_run(
     assert ("regression: call x1" in capsys.readouterr().err) is bool(code)
 
 
+def test_a_ratio_that_may_be_chance_is_doubtful_and_fails_nothing() -> None:
+    """A median of 1.2 that errs by 0.3 says nothing; one that errs by 0.01 does."""
+    kept = results.Results()
+    for number, (wild, steady) in enumerate(zip((8, 12, 20, 9), (12, 12.1, 11.9, 12), strict=True), 1):
+        for case, now in (("wild", wild), ("steady", steady)):
+            kept.add("call", case, OWN_BEFORE, number, {"cpu_us": 8.0 if case == "wild" else 10.0})
+            kept.add("call", case, FERRULE, number, {"cpu_us": float(now)})
+    sure, doubtful = run.regressions(kept)
+    assert [each.split(":")[0] for each in sure] == ["call steady"]
+    assert [each.split(":")[0] for each in doubtful] == ["call wild"]
+
+
 def test_every_scenario_is_in_the_repository_and_told_of() -> None:
     """TEST-12: `make bench` runs them, and the page of results says what each asks for."""
     page = (PROJECT / "bench" / "results" / "README.md").read_text(encoding="utf-8")
