@@ -10,16 +10,18 @@ from html import escape
 WIDTH, HEIGHT = 560.0, 330.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 128.0, 14.0, 48.0
 LABEL_HEIGHT = 15.0
+LONGEST_NUMBER = 4
 WORDS_FOR_THOUSANDS = ((1e6, "M"), (1e3, "k"))
 
 Points = list[tuple[float, float]]
 
 
 def count_word(value: float) -> str:
-    """Write a number for an axis: 0.5, 20, 1k, 1.5M."""
+    """Write a number for an axis: 0.5, 20, 1k, 1,024, 1.5M."""
     for factor, word in WORDS_FOR_THOUSANDS:
         if value >= factor:
-            return f"{value / factor:g}{word}"
+            short = f"{value / factor:g}"
+            return f"{short}{word}" if len(short) <= LONGEST_NUMBER else f"{value:,.0f}"
     return f"{value:g}"
 
 

@@ -67,7 +67,7 @@ def test_labels_that_would_overlap_are_moved_apart_within_their_ends() -> None:
 
 
 def test_numbers_are_short_in_words() -> None:
-    assert [count_word(value) for value in (0.5, 20, 1000, 1_500_000)] == ["0.5", "20", "1k", "1.5M"]
+    assert [count_word(value) for value in (0.5, 20, 1000, 1024, 1_500_000)] == ["0.5", "20", "1k", "1,024", "1.5M"]
     assert [size_word(value) for value in (100, 10_000, 10_000_000)] == ["100 B", "10 KB", "10 MB"]
     assert [figure_word(value) for value in (4.712, 47.12, 471.2, 4712.0)] == ["4.71", "47.1", "471", "4,712"]
 
