@@ -7,7 +7,19 @@ import os
 from collections.abc import Callable
 
 import pytest
-from bench.messages import ESCAPES, OPERATIONS, RECORDS, SIZES, STATIC_TEXT, STATIC_URI, Era, echo_of, list_of, request
+from bench.messages import (
+    ESCAPES,
+    NOTICES,
+    OPERATIONS,
+    RECORDS,
+    SIZES,
+    STATIC_TEXT,
+    STATIC_URI,
+    Era,
+    echo_of,
+    list_of,
+    request,
+)
 from bench.pipeline import Load
 from bench.process import BadAnswer
 from bench.progress import ProgressLoad
@@ -62,7 +74,7 @@ def steps(numbers: list[float], *, after: bool = False) -> Callable[[dict], list
         told = [
             {
                 "method": "notifications/progress",
-                "params": {"progressToken": token, "progress": number, "total": len(numbers)},
+                "params": {"progressToken": token, "progress": number, "total": NOTICES},
             }
             for number in numbers
         ]
