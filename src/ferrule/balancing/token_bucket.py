@@ -25,10 +25,12 @@ class TokenBucket:
 
     def take(self, now: float, n: float = 1) -> bool:
         """Take `n` tokens if there are as many."""
-        self._fill(now)
-        if self._tokens + TOKEN_SLACK < n:
+        if now > self._seen:
+            self._fill(now)
+        tokens = self._tokens
+        if tokens + TOKEN_SLACK < n:
             return False
-        self._tokens -= n
+        self._tokens = tokens - n
         return True
 
     def wait(self, now: float) -> float:

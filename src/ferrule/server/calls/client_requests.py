@@ -22,6 +22,7 @@ from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolC
 from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
+from ferrule.server.calls.progress import ProgressNotices
 from ferrule.server.calls.services import Services
 
 if TYPE_CHECKING:
@@ -36,11 +37,13 @@ _write = msgspec.json.Encoder().encode
 class ClientRequests:
     """The half of a context that asks: every answer is known by its question, over all rounds of one call."""
 
-    __slots__ = ("_call", "_services")
+    __slots__ = ("_call", "_notices", "_services")
 
     def __init__(self, call: Call, services: Services) -> None:
         self._call = call
         self._services = services
+        self._notices: ProgressNotices | None = None
+        """Made when the handler first tells of its progress."""
 
     @property
     def server(self) -> Application:

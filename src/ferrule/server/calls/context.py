@@ -16,8 +16,9 @@ from ferrule.errors import Cancelled, SetupError
 from ferrule.identity.principal import Principal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.model import Implementation, LogLevel
-from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE, PROGRESS, ProgressParams
+from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE
 from ferrule.server.calls.client_requests import ClientRequests
+from ferrule.server.calls.progress import ProgressNotices
 from ferrule.server.calls.results import UnwritableResult, json_of
 from ferrule.server.calls.services import Services
 from ferrule.server.foreign_names import CONTEXT, answering
@@ -98,14 +99,6 @@ def amount(value: Any) -> int | float | None:
         except (TypeError, ValueError, OverflowError):
             return None
     return value if -sys.float_info.max <= value <= sys.float_info.max else None
-
-
-def progress_amount(value: object, method: str) -> int | float | None:
-    """Return how far the work is as a number; None, and a warning, for what is none."""
-    number = amount(value)
-    if number is None:
-        logger.warning("progress of %s must be a finite number: %r was dropped", method, value)
-    return number
 
 
 def loggable(data: object) -> Raw | str:
@@ -251,35 +244,27 @@ class Context(ClientRequests, Generic[State]):
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Tell the client how far the work is; does nothing when it did not ask to know."""
-        number = progress_amount(progress, self._call.method)
-        if number is not None:
-            report = number, amount(total), None if message is None else text_of(message)
-            if self.task is not None:
-                await self.task.report(*report)
-            elif self._is_news(number):
-                await self._tell_progress(*report)
+        call = self._call
+        number = amount(progress)
+        if number is None:
+            logger.warning("progress of %s must be a finite number: %r was dropped", call.method, progress)
+            await self._breathe()
+            return
+        if total is not None:
+            total = amount(total)
+        if message is not None:
+            message = text_of(message)
+        if call.as_task is not None and self.task is not None:
+            await self.task.report(number, total, message)
+        elif call.meta is not None and call.meta.progress_token is not None:
+            notices = self._notices
+            if notices is None:
+                notices = ProgressNotices(call, call.meta.progress_token, self._outer_services.links)
+                self._notices = notices
+            if notices.tell(number, total, message):
+                await call.channel.wait_writable()
                 return
         await self._breathe()
-
-    def _is_news(self, progress: float) -> bool:
-        """Return whether the client asked to know, and may be told so much more."""
-        call = self._call
-        if call.meta is None or call.meta.progress_token is None or not self._outer_services.links.running(call):
-            return False
-        if call.progressed is not None and progress <= call.progressed:
-            logger.warning(
-                "progress of %s must increase: %s after %s was dropped", call.method, progress, call.progressed
-            )
-            return False
-        call.progressed = progress
-        return self._outer_services.links.may_tell_progress(call)
-
-    async def _tell_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        call = self._call
-        token: Any = call.meta.progress_token  # type: ignore[union-attr]  # it is there, or this would be no news
-        params = ProgressParams(progress_token=token, progress=progress, total=total, message=message)
-        call.channel.send(Notification(PROGRESS, call.peer.revision.trim(params)))
-        await call.channel.wait_writable()
 
     progress = report_progress
 

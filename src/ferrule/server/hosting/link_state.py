@@ -418,11 +418,18 @@ class Links:
 
     def may_tell_progress(self, call: Call) -> bool:
         """Return whether one more progress notice may go out now on this call's link."""
-        pace = self._pace(call)
-        if pace is not None and pace.progress.take(self.of(call).loop.time()):
+        bucket = self.progress_bucket(call)
+        if bucket is not None and bucket.take(self.of(call).loop.time()):
             return True
         self.dropped_progress += 1
         return False
+
+    def progress_bucket(self, call: Call) -> TokenBucket | None:
+        """Return what says how many progress notices may go out for a call; None where its link is gone."""
+        pace = self._pace(call)
+        if pace is None:
+            return None
+        return pace.progress
 
     def may_log(self, call: Call) -> bool:
         """Return whether one more log message may go out now on this call's link."""
