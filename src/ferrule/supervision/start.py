@@ -35,10 +35,10 @@ _current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[object]] = getattr(
 NATIVE = sys.version_info >= (3, 12)
 
 
-class SpareTask(Coroutine[Any, Any, None]):
-    """What a spare task runs: nothing, until work that was begun in place waits for something."""
+class SpareTask:
+    """A task that runs nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("__weakref__", "_loop", "_parked", "_waiting", "_work", "base", "begin", "context", "task")
+    __slots__ = ("_loop", "_parked", "_waiting", "_work", "base", "begin", "context", "counted", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
@@ -47,10 +47,11 @@ class SpareTask(Coroutine[Any, Any, None]):
         self._parked: asyncio.Future[None] | None = None
         self.base = context
         self.context = context.copy()
-        self.task: asyncio.Task[None] = asyncio.Task(self, loop=loop, name="spare", context=self.context)
-        # Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing.
-        self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-        tasks._unregister_task(self.task)  # noqa: SLF001
+        carried: Any = self._carry()
+        carried.send(None)
+        self.task: asyncio.Task[None] = asyncio.Task(carried, loop=loop, context=self.context)
+        self.counted = True
+        """Whether asyncio counts it among its tasks, as it does a new one."""
         in_place = self._in_place()
         in_place.send(None)
         self.begin: Callable[[Work], object] = in_place.send
@@ -66,52 +67,67 @@ class SpareTask(Coroutine[Any, Any, None]):
             work = yield DONE
             yield from work
 
+    def uncount(self) -> None:
+        """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
+        self.counted = False
+        self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        tasks._unregister_task(self.task)  # noqa: SLF001
+
     def adopt(self, waiting: object, name: str) -> asyncio.Task[None]:
         """Carry on the work that was begun last and waits for something now."""
-        self._work, self._waiting = self.begin.__self__, waiting  # type: ignore[attr-defined]  # the generator
+        self._work = self.begin.__self__  # type: ignore[attr-defined]  # the generator
+        self._waiting = waiting
         del self.begin
         task = self.task
         del self.task  # the task holds this object, so this object lets go of the task
         task.set_name(name)
-        task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
-        tasks._register_task(task)  # noqa: SLF001
+        if not self.counted:
+            task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+            tasks._register_task(task)  # noqa: SLF001
         if self._parked is not None and not self._parked.done():  # work that cancelled itself has ended it
             self._parked.set_result(None)
         return task
 
-    def send(self, value: object) -> object:
-        """Take one step for the task."""
+    @types.coroutine
+    def _carry(self) -> Generator[object, None, None]:
+        """Run for the task: wait for work, then for what that waits for, and then carry it on."""
+        error: BaseException | None = None
+        try:
+            yield None  # a task that is cancelled before its first step would not begin what it is to end
+            if self._work is None:
+                self._parked = self._loop.create_future()
+                # What `await` does for a future: a task refuses one that nobody awaits.
+                self._parked._asyncio_future_blocking = True  # noqa: SLF001
+                yield self._parked
+        except BaseException as raised:
+            if self._work is None:
+                raise
+            error = raised
         work = self._work
-        if work is None:
-            self._parked = self._loop.create_future()
-            # What `await` does for a future: a task refuses one that nobody awaits.
-            self._parked._asyncio_future_blocking = True  # noqa: SLF001
-            return self._parked
-        if self._waiting is not None:
-            waiting = self._waiting
-            self._waiting = None
-            return waiting
-        return work.send(value)
-
-    def throw(self, kind: Any, value: Any = None, traceback: object = None) -> object:
-        """End a wait with an exception; without work, the task ends with it."""
-        error = kind if value is None else value
-        if self._work is None:
-            raise error
         waiting = self._waiting
         self._waiting = None
-        if asyncio.isfuture(waiting) and isinstance(error, asyncio.CancelledError) and waiting.cancel(*error.args):
-            # The task did not know yet what is waited for: that is cancelled first, as the task would have done.
-            return waiting
-        return self._work.throw(error)
+        assert work is not None
+        if error is not None and _cancelled(waiting, error):
+            error = None
+        while True:
+            if error is not None:
+                try:
+                    waiting = work.throw(error)
+                except StopIteration:
+                    return
+            try:
+                yield waiting
+                break
+            except BaseException as raised:
+                error = raised
+        yield from work
 
-    def close(self) -> None:
-        """Let go of the work."""
-        if self._work is not None:
-            self._work.close()
 
-    def __await__(self) -> Any:
-        raise TypeError("only a task can run this")
+def _cancelled(waiting: object, error: BaseException) -> bool:
+    """Cancel what a task did not know yet that it waits for, as the task would have done. Return whether that is so."""
+    if not asyncio.isfuture(waiting) or not isinstance(error, asyncio.CancelledError):
+        return False
+    return waiting.cancel(*error.args)
 
 
 class Starter:
@@ -136,6 +152,7 @@ class Starter:
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
+        waiting: object = DONE
         try:
             waiting = spare.context.run(spare.begin, work)
         finally:
@@ -143,6 +160,8 @@ class Starter:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
+            if waiting is DONE and spare.counted:
+                spare.uncount()
         if waiting is not DONE:
             return spare.adopt(waiting, name)
         if getrefcount(task) == held and spare.context == context and not task.cancelling():

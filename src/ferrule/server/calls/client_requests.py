@@ -22,11 +22,11 @@ from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolC
 from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
-from ferrule.server.calls.progress import ProgressNotices
 from ferrule.server.calls.services import Services
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
+    from ferrule.server.calls.context import ProgressNotices
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
 _read_roots = msgspec.json.Decoder(ListRootsResult).decode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from ferrule.errors import SetupError
@@ -49,9 +50,9 @@ def run_for(
                 work = _draining_in_thread(binding, budget)
             else:
                 work = binding.invoke
-            return _threaded(bulkhead, work), bulkhead.places
+            return partial(bulkhead.run, work), bulkhead.places
         # The thread is done before the coroutine it gives is: the places of its calls are counted around both.
-        run = _awaited(_threaded(bulkhead, binding.invoke))
+        run = _awaited(partial(bulkhead.run, binding.invoke))
     else:
         run = _in_loop(binding, budget)
     if crowding.max_concurrent is None:
@@ -63,7 +64,7 @@ def run_for(
 async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, context: Context | None) -> Any:
     """Run the function of a prompt or a resource, which is no generator: in the loop, or in a thread."""
     if bulkhead is not None:
-        value = await bulkhead.run(lambda: binding.invoke(raw, context))
+        value = await bulkhead.run(binding.invoke, raw, context)
     else:
         value = binding.invoke(raw, context)
     if isinstance(value, Coroutine):
@@ -93,10 +94,6 @@ def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any]
         return drained_in_thread(binding.invoke(arguments, context), context, budget)
 
     return work
-
-
-def _threaded(bulkhead: Bulkhead, work: Callable[[Any, Any], Any]) -> Run:
-    return lambda arguments, context: bulkhead.run(lambda: work(arguments, context))
 
 
 def _awaited(run: Run) -> Run:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from types import TracebackType
+from typing import Protocol
 
 from ferrule.errors import ToolBusy
+
+
+class Turn(Protocol):
+    """What stands in line for a place: a future, or work that is started when it has one."""
+
+    def done(self) -> bool:
+        """Return whether it needs no place any more."""
+
+    def set_result(self, result: None, /) -> None:
+        """Called when it has its place."""
 
 
 class Slots:
@@ -20,7 +31,7 @@ class Slots:
         """How many may wait; None for any number."""
         self.what = what
         self._taken = 0
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._line: deque[Turn] = deque()
 
     @property
     def taken(self) -> int:
@@ -39,19 +50,28 @@ class Slots:
         self._taken += 1
         return True
 
-    async def wait(self) -> None:
-        """Stand in line for a place; refused when the line is full."""
+    def stand_in_line(self, turn: Turn) -> None:
+        """Let something wait for a place; refused when the line is full."""
         if self.max_waiting is not None and len(self._line) >= self.max_waiting:
             raise ToolBusy(self.what, self.limit, self.max_waiting)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append(turn)
+
+    def leave_line(self, turn: Turn) -> None:
+        """Let something wait no more; a no-op when it had its turn."""
+        if turn in self._line:
+            self._line.remove(turn)
+
+    async def wait(self) -> None:
+        """Stand in line for a place; refused when the line is full."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stand_in_line(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
                 self.leave()
-            elif turn in self._line:
-                self._line.remove(turn)
+            else:
+                self.leave_line(turn)
             raise
 
     def leave(self) -> None:

@@ -2,6 +2,11 @@
 
 They are our own and daemonic: the standard executor would keep a process with a stuck handler alive at exit, and
 hangs on a StopIteration.
+
+Rule 1: waking a thread costs more than most handlers. While one looks for work, no other is woken; when it has found
+some and there is more, it wakes the next before it begins. So work that blocks has a thread each, and many short
+pieces are done by one thread that was woken once.
+Rule 2: the results of one moment go back to the loop together.
 """
 
 from __future__ import annotations
@@ -12,8 +17,8 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from msgspec import Struct
@@ -22,53 +27,98 @@ from ferrule.server.calls.slots import Slots
 
 logger = logging.getLogger("ferrule.threads")
 
-Work = Callable[[], Any]
+Work = Callable[..., Any]
 
 IDLE_SECONDS = 10.0
 """After how long without work a thread ends."""
 
 
+class Returns:
+    """Takes results from the threads back to one loop."""
+
+    __slots__ = ("_done", "_due", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._done: deque[Job] = deque()
+        self._due = False
+        """Whether the loop was told already that something is done."""
+
+    def add(self, job: Job) -> None:
+        """Hand a job back that is done; called in its thread."""
+        self._done.append(job)
+        if not self._due:
+            self._due = True
+            try:
+                self.loop.call_soon_threadsafe(self._settle)
+            except RuntimeError:
+                logger.debug("a handler ended after its loop was closed")
+
+    def _settle(self) -> None:
+        self._due = False  # before the look at what is done: what comes after that tells the loop again
+        done = self._done
+        for _ in range(len(done)):
+            done.popleft().settle()
+
+
 class Job:
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
-    __slots__ = ("context", "ended", "future", "loop", "started", "work")
+    __slots__ = ("_error", "_result", "args", "context", "ended", "future", "returns", "started", "threads", "work")
 
-    def __init__(self, work: Work, ended: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, threads: Threads, returns: Returns, work: Work, args: tuple[object, ...], ended: Callable[[], None] | None
+    ) -> None:
+        self.threads = threads
+        self.returns = returns
         self.work = work
+        self.args = args
         self.ended = ended
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.future: asyncio.Future[Any] = returns.loop.create_future()
         self.context = contextvars.copy_context()
         self.started = 0.0
+        self._result: Any = None
+        self._error: BaseException | None = None
 
-    def run(self) -> None:
-        """Do the work, unless nobody wants it any more, and tell the loop how it ended."""
-        result: Any = None
-        error: BaseException | None = None
-        process = os.getpid()
+    def run(self, process: int) -> None:
+        """Do the work, unless nobody wants it any more; called in a thread of this process."""
         try:
             if not self.future.cancelled():
-                result = self.context.run(self.work)
+                self._result = self.context.run(self.work, *self.args)
         except StopIteration as stop:
-            error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
+            self._error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except BaseException as raised:  # whatever a handler raises belongs to its own call
-            error = raised
+            self._error = raised
         if os.getpid() != process:
             # The handler forked, and this is the child: it must not answer in its parent's name.
             os._exit(0)
-        try:
-            self.loop.call_soon_threadsafe(self._settle, result, error)
-        except RuntimeError:
-            logger.debug("a handler ended after its loop was closed")
 
-    def _settle(self, result: object, error: BaseException | None) -> None:
-        self.ended()
+    def settle(self) -> None:
+        """Tell whoever waits how it ended; called in the loop."""
+        error = self._error
+        self._error = None  # its traceback holds this job
+        if self.ended is not None:
+            self.ended()
         if self.future.done():
             return
         if error is None:
-            self.future.set_result(result)
+            self.future.set_result(self._result)
         else:
             self.future.set_exception(error)
+
+    # -- its turn in a line
+
+    def done(self) -> bool:
+        """Return whether nobody waits for it any more."""
+        return self.future.done()
+
+    def set_result(self, result: None) -> None:
+        """Called when its turn has come: start it."""
+        try:
+            self.threads.submit(self)
+        except RuntimeError as error:
+            self._error = error
+            self.returns.loop.call_soon(self.settle)
 
 
 class ThreadFigures(Struct, frozen=True, kw_only=True):
@@ -95,11 +145,15 @@ class Threads:
         self.limit = limit
         self._clock = clock
         self._idle_seconds = idle_seconds
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._returns: Returns | None = None
+        self._jobs: deque[Job] = deque()
+        """Work that no thread has taken yet."""
         self._running: set[Job] = set()
         self._count = 0
-        self._spare = 0
-        """How many threads wait for work; below zero, how much work waits for a thread."""
+        self._idle: list[threading.Lock] = []
+        """What each thread without work waits for. The last one is woken first, so that the others may end."""
+        self._seeking = False
+        """Whether a thread was woken, or added, and has not looked for work yet."""
         self._lock = threading.Lock()
 
     @property
@@ -120,80 +174,120 @@ class Threads:
     @property
     def waiting(self) -> int:
         """How much work waits for a thread."""
-        return max(0, -self._spare)
+        return len(self._jobs)
 
     def figures(self) -> ThreadFigures:
         """Return how busy the threads are now, for a dashboard or a metric."""
-        with self._lock:
-            running = list(self._running)
-            count = self._count
-            waiting = max(0, -self._spare)
+        running = list(self._running)
         now = self._clock()
         return ThreadFigures(
             limit=self.limit,
             busy=len(running),
-            idle=count - len(running),
-            waiting=waiting,
+            idle=max(0, self._count - len(running)),
+            waiting=len(self._jobs),
             abandoned=sum(job.future.cancelled() for job in running),
             longest=max((now - job.started for job in running), default=0.0),
         )
 
-    def start(self, work: Work, ended: Callable[[], None]) -> asyncio.Future[Any]:
-        """Run work in a thread and give its result; `ended` is called in the loop, also when nobody waits any more."""
-        job = Job(work, ended, asyncio.get_running_loop())
-        with self._lock:
-            if self._spare <= 0 and self._count < self.limit:
-                self._grow()
-            self._spare -= 1
-        self._jobs.put(job)
-        return job.future
+    def job(self, work: Work, args: tuple[object, ...], ended: Callable[[], None] | None = None) -> Job:
+        """Make a job for the running loop; `ended` is called there, also when nobody waits for the result any more."""
+        loop = asyncio.get_running_loop()
+        returns = self._returns
+        if returns is None or returns.loop is not loop:
+            returns = self._returns = Returns(loop)
+        return Job(self, returns, work, args, ended)
+
+    def submit(self, job: Job) -> None:
+        """Run a job in a thread; raises RuntimeError where there is no thread and none can be had."""
+        self._jobs.append(job)
+        if not self._seeking:
+            try:
+                self._summon()
+            except RuntimeError:
+                self._jobs.remove(job)
+                raise
 
     async def run(self, work: Work) -> Any:
         """Run work of our own, such as reading a file, in a thread."""
-        return await self.start(work, _nothing)
+        job = self.job(work, ())
+        self.submit(job)
+        return await job.future
+
+    def _summon(self) -> None:
+        """Wake one thread for the work that waits, or add one."""
+        with self._lock:
+            if self._seeking or not self._jobs:
+                return
+            if self._idle:
+                self._seeking = True
+                self._idle.pop().release()
+            elif self._count < self.limit:
+                self._grow()
 
     def _grow(self) -> None:
         """Add a thread; when the system gives us none, the existing ones must do, and without any the call fails."""
         thread = threading.Thread(target=self._serve, name=f"ferrule-worker-{self._count + 1}", daemon=True)
+        self._seeking = True
+        self._count += 1
         try:
             thread.start()
         except RuntimeError:
+            self._seeking = False
+            self._count -= 1
             if not self._count:
                 raise
             logger.warning("no more than %d worker threads can be started", self._count)
-        else:
-            self._count += 1
-            self._spare += 1
 
     def _serve(self) -> None:
+        process = os.getpid()
+        wake = threading.Lock()
+        wake.acquire()
+        seeking = True
         while True:
-            try:
-                # One that is woken at its last moment for work another takes may wait for the next: it ends after that.
-                job = self._jobs.get(timeout=self._idle_seconds)
-            except Empty:
-                if self._is_superfluous():
+            job = self._take(wake, seeking=seeking)
+            if job is None:
+                if not wake.acquire(timeout=self._idle_seconds) and self._is_superfluous(wake):
                     return
+                seeking = True
                 continue
             job.started = self._clock()
             self._running.add(job)
-            job.run()
-            with self._lock:
-                self._running.discard(job)
-                self._spare += 1
+            job.run(process)
+            self._running.discard(job)
+            seeking = not self._jobs
+            if seeking:
+                self._seeking = True  # before the loop hears of this job: what it starts then needs no other thread
+            job.returns.add(job)
             del job  # an idle thread keeps nothing of its last handler alive
 
-    def _is_superfluous(self) -> bool:
-        """Tell an idle thread whether to end: not while work that counts on it is about to come."""
+    def _take(self, wake: threading.Lock, *, seeking: bool) -> Job | None:
+        """Return the next job for a thread. Where there is none, it is idle from now on."""
+        try:
+            job = self._jobs.popleft()
+        except IndexError:
+            with self._lock:
+                if seeking:
+                    self._seeking = False  # before the last look: whatever comes after that wakes a thread
+                try:
+                    job = self._jobs.popleft()
+                except IndexError:
+                    self._idle.append(wake)
+                    return None
+        if seeking:
+            self._seeking = False
+            if self._jobs:
+                self._summon()
+        return job
+
+    def _is_superfluous(self, wake: threading.Lock) -> bool:
+        """Tell a thread that was idle for long whether to end: not if it was woken at the last moment."""
         with self._lock:
-            if self._spare <= 0:
-                return False
-            self._spare -= 1
-            self._count -= 1
-            return True
-
-
-def _nothing() -> None:
-    """Do nothing when work of our own ends: nobody counts it."""
+            if wake in self._idle:
+                self._idle.remove(wake)
+                self._count -= 1
+                return True
+        wake.acquire()
+        return False
 
 
 class Bulkhead:
@@ -205,15 +299,21 @@ class Bulkhead:
         self._threads = threads
         self.places = Slots(limit, max_waiting, what)
 
-    async def run(self, work: Work) -> Any:
+    async def run(self, work: Work, *args: object) -> Any:
         """Run work in a thread as soon as this handler may."""
         places = self.places
+        # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
+        job = self._threads.job(work, args, places.leave)
         if not places.take():
-            await places.wait()
+            places.stand_in_line(job)
+        else:
+            try:
+                self._threads.submit(job)
+            except BaseException:
+                places.leave()
+                raise
         try:
-            # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
-            future = self._threads.start(work, places.leave)
-        except BaseException:
-            places.leave()
+            return await job.future
+        except asyncio.CancelledError:
+            places.leave_line(job)
             raise
-        return await future

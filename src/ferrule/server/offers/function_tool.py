@@ -52,8 +52,8 @@ class FunctionTool(ToolEntry):
         wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
         self._write = writer_for(wrap)
         self._results = ToolResults(services, binding, wrap, self.exact, policy)
-        self.plain = binding.is_async and self.places is None and policy is None
-        """Whether all there is to do is to await the function and wrap its value."""
+        self.plain = policy is None and options.max_concurrent is None
+        """Whether all there is to do is to run the function in its own way and wrap its value."""
         self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
         self.logs = binding.context_parameter is not None
 
@@ -65,12 +65,12 @@ class FunctionTool(ToolEntry):
         return await self._results.finish(call, await self._start(call.params.arguments, context))
 
     def find_fast_path(self) -> FastPath | None:
-        """Return the short way, if awaiting the function and wrapping its value is all there is to do."""
+        """Return the short way, if running the function and wrapping its value is all there is to do."""
         if not self.plain:
             return None
         results = self._results
         return FastPath(
-            self.binding.invoke, self.context, self.services, self.exact, self._write, results.wrapped, results.finish
+            self._start, self.context, self.services, self.exact, self._write, results.wrapped, results.finish
         )
 
     def finish_for(self, outer: Services) -> None:
