@@ -23,10 +23,10 @@ from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.calls.services import Services
+from ferrule.server.hosting.link_state import ProgressNotices
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
-    from ferrule.server.calls.context import ProgressNotices
 
 _read_message = msgspec.json.Decoder(CreateMessageResult).decode
 _read_roots = msgspec.json.Decoder(ListRootsResult).decode
