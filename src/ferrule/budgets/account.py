@@ -84,16 +84,19 @@ class Account:
 
     def add(self, amount: int) -> None:
         """Debit an amount that is held already, whether there is room or not."""
-        self.held += amount
-        self.room -= amount
-        self.most = max(self.most, self.held)
-        if self.within is not None:
-            self.within.add(amount)
+        account: Account | None = self
+        while account is not None:  # every call that waits comes by here
+            held = account.held + amount
+            account.held = held
+            account.room -= amount
+            account.most = max(account.most, held)
+            account = account.within
 
     def give(self, amount: int) -> None:
         """Credit an amount that was taken before."""
-        assert amount <= self.held, f"{self.name}: {amount} given back, only {self.held} held"
-        self.held -= amount
-        self.room += amount
-        if self.within is not None:
-            self.within.give(amount)
+        account: Account | None = self
+        while account is not None:
+            assert amount <= account.held, f"{account.name}: {amount} given back, only {account.held} held"
+            account.held -= amount
+            account.room += amount
+            account = account.within

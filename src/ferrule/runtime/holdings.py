@@ -63,14 +63,19 @@ class Holdings:
 
     def add(self, call: Call) -> None:
         """Debit a short call that runs already and stays."""
-        call.held = len(call.raw)
-        self.account.add(call.held)
+        held = len(call.raw)
+        call.held = held
+        account = self._account
+        if account is None:
+            account = self.account
+        account.add(held)
 
     def release(self, call: Call) -> None:
         """Credit what a call held; a no-op when that was done before."""
         held = call.held
-        call.held = 0
-        self.credit(held)
+        if held:
+            call.held = 0
+            self.account.give(held)
 
     def credit(self, held: int) -> None:
         """Credit what a call held whose work went on beyond its answer."""

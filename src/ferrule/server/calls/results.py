@@ -42,7 +42,9 @@ Wrap = Callable[[Any], CallToolResult]
 _text: Callable[[str], TextContent] = functools.partial(quickly, TextContent)
 _result: Callable[..., CallToolResult] = functools.partial(quickly, CallToolResult)
 _resource: Callable[..., ResourceContents] = functools.partial(quickly, ResourceContents)
-_read: Callable[..., ReadResourceResult] = functools.partial(quickly, ReadResourceResult)
+_new_text: Callable[[], ResourceContents] = ResourceContents(uri="", text="").__copy__  # type: ignore[attr-defined]
+_new_read: Callable[[], ReadResourceResult] = ReadResourceResult(contents=[]).__copy__  # type: ignore[attr-defined]
+"""A copy takes half the time of what is made by names."""
 
 NONFINITE = "the result contains NaN or infinity, which JSON has no form for"
 
@@ -301,8 +303,13 @@ def wrapper_for(
 def contents_of(value: object, uri: str, mime_type: str | None) -> ReadResourceResult:
     """Make the result of reading a resource."""
     if type(value) is str:
-        text = _resource(uri=uri, mime_type=mime_type or "text/plain", text=value)
-        return _read(contents=[text])
+        part = _new_text()
+        part.uri = uri
+        part.mime_type = mime_type or "text/plain"
+        part.text = value
+        result = _new_read()
+        result.contents = [part]
+        return result
     if isinstance(value, ReadResourceResult):
         return copy.copy(value)
     if isinstance(value, list | tuple) and _holds_contents(value):

@@ -49,6 +49,7 @@ MAX_KEPT_BYTES = 16 * 1024 * 1024
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 
 NO_ARGUMENTS = b"{}"
+NO_VARIABLES: Mapping[str, Any] = {}
 
 _write = msgspec.json.Encoder().encode
 
@@ -303,6 +304,7 @@ class Resources:
             on_change=self._changed,
             is_on=visibility.is_on,
         )
+        self._get = self.catalogue.get
         self.templates: Catalogue[ResourceEntry] = Catalogue(
             "resource template",
             lambda templates: ListResourceTemplatesResult(resource_templates=templates),
@@ -397,7 +399,13 @@ class Resources:
         try:
             if uri.startswith(KEPT):
                 return _private(await self._read_kept(uri, call))
-            entry, variables = found or self.find(uri)
+            if found is None:
+                known = self._get(uri)
+                if known is None:
+                    found = self.find(uri)
+                else:
+                    found = known, NO_VARIABLES
+            entry, variables = found
             if entry.scopes:
                 entry.admit(call, self._services)
             if entry.ttl is not None:
