@@ -83,6 +83,14 @@ class TestProgress:
             await peer.call("work", {"steps": [1, 2]})
             assert peer.told(PROGRESS) == []
 
+    @pytest.mark.parametrize("version", ["2025-11-25", "2025-03-26", "2024-11-05"])
+    async def test_a_revision_without_messages_in_progress_is_told_the_rest(self, wire, version):
+        async with wire(self.app(), "handshake", version=version) as peer:
+            await peer.call("work", {"steps": [1, 2], "total": 2}, meta={"progressToken": 1})
+            told = [notice["params"] for notice in peer.told(PROGRESS)]
+        assert [(each["progress"], each["total"]) for each in told] == [(1, 2), (2, 2)]
+        assert [("message" in each) for each in told] == [version != "2024-11-05"] * 2
+
     async def test_only_growing_progress_is_sent(self, era, wire, caplog):
         """PROG-3, SPEC-20"""
         async with wire(self.app(), era) as peer:

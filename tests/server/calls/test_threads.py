@@ -225,3 +225,78 @@ def test_a_stuck_thread_keeps_neither_the_loop_nor_the_process_alive():
     assert time.perf_counter() - started < 30
     assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("ferrule-worker"))
     stuck.set()
+
+
+async def test_results_of_one_moment_wake_the_loop_once(monkeypatch):
+    threads, loop, woken = Threads(limit=2), asyncio.get_running_loop(), []
+    wake = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args, **kwargs: (woken.append(1), wake(*args, **kwargs)))
+    calls = [asyncio.ensure_future(threads.run(lambda n=n: n)) for n in range(20)]
+    await asyncio.sleep(0)
+    while threads.waiting or threads.busy:
+        time.sleep(0.001)  # the loop hears of nothing meanwhile
+    assert await asyncio.gather(*calls) == list(range(20))
+    assert len(woken) <= 2, "one wake-up, or one more where a thread had not seen the first"
+
+
+async def test_many_short_pieces_of_one_turn_do_not_wake_a_thread_each():
+    threads, gate = Threads(), Gate()
+    blocked = [asyncio.ensure_future(threads.run(gate.work)) for _ in range(8)]
+    await gate.wait_inside(8)
+    gate.open.set()
+    await asyncio.gather(*blocked)
+    while threads.busy:
+        await asyncio.sleep(0.001)
+    workers = set()
+    for _ in range(5):
+        calls = [asyncio.ensure_future(threads.run(lambda: workers.add(threading.get_ident()))) for _ in range(8)]
+        await asyncio.gather(*calls)
+    assert len(workers) < 8, "the threads that are idle longest are left alone, and end"
+    assert threads.count == 8
+
+
+async def test_work_behind_a_piece_that_blocks_has_a_thread_of_its_own():
+    threads, gate = Threads(), Gate()
+    blocked = asyncio.ensure_future(threads.run(gate.work))
+    short = [asyncio.ensure_future(threads.run(lambda n=n: n)) for n in range(10)]
+    assert await asyncio.wait_for(asyncio.gather(*short), 60) == list(range(10))
+    assert not blocked.done()
+    gate.open.set()
+    await blocked
+
+
+async def test_whoever_gives_up_in_line_is_not_counted_there_any_more():
+    bulkhead, gate = Bulkhead(Threads(), 1, 2), Gate()
+    first = asyncio.ensure_future(bulkhead.run(gate.work))
+    await gate.wait_inside(1)
+    line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2)]
+    await asyncio.sleep(0)
+    assert bulkhead.places.waiting == 2
+    line[0].cancel()
+    await asyncio.sleep(0)
+    assert bulkhead.places.waiting == 1
+    gate.open.set()
+    assert await asyncio.gather(first, line[1]) == ["done", "next"]
+
+
+async def test_a_turn_for_which_there_is_no_thread_fails_and_frees_its_place(monkeypatch):
+    threads = Threads()
+    bulkhead, gate = Bulkhead(threads, 1), Gate()
+    first = asyncio.ensure_future(bulkhead.run(gate.work))
+    await gate.wait_inside(1)
+    second, third = (asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2))
+    await asyncio.sleep(0)
+    submit, refused = threads.submit, []
+
+    def refuse_once(job):
+        if not refused:
+            refused.append(job)
+            raise RuntimeError("can't start new thread")
+        submit(job)
+
+    monkeypatch.setattr(threads, "submit", refuse_once)
+    gate.open.set()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await second
+    assert await asyncio.gather(first, third) == ["done", "next"]
+    assert (bulkhead.places.taken, bulkhead.places.waiting) == (0, 0)
