@@ -48,11 +48,11 @@ class Faulty(socket.socket):
     error = errno.EMFILE
     calls = 0
 
-    def accept(self) -> tuple[socket.socket, object]:
+    def _accept(self) -> tuple[int, object]:
         self.calls += 1
         if self.calls % 3 == 0:
             raise OSError(self.error, os.strerror(self.error))
-        return super().accept()
+        return super()._accept()
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EPERM])
@@ -104,12 +104,12 @@ def test_dsk_02_a_shortage_that_lasts_does_not_spin(monkeypatch: pytest.MonkeyPa
         listening.setblocking(False)
         failing = 0
 
-        def accept() -> tuple[socket.socket, object]:
+        def accept() -> tuple[int, object]:
             nonlocal failing
             failing += 1
             raise OSError(errno.ENFILE, "table full")
 
-        listening.accept = accept  # type: ignore[method-assign]
+        listening._accept = accept  # type: ignore[method-assign]
         line = Accepting(listening, lambda _: None, lambda: REFUSAL)
         line.start()
         with socket.create_connection(listening.getsockname()):

@@ -7,6 +7,7 @@ Rule 2: a socket that will never accept again is reported to its owner, once.
 
 from __future__ import annotations
 
+import _socket
 import asyncio
 import errno
 import logging
@@ -29,6 +30,14 @@ DEAD = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP})
 """What `accept` says of a socket that is closed, or does not listen any more."""
 
 
+class AcceptedSocket(socket.socket):
+    """A connection that was accepted. Its family and type are plain numbers: an event loop asks for them again and
+    again, and `socket.socket` looks an enum up each time."""
+
+    family = _socket.socket.family  # type: ignore[assignment]
+    type = _socket.socket.type  # type: ignore[assignment]
+
+
 class Accepting:
     """Takes connections from one listening socket."""
 
@@ -47,6 +56,9 @@ class Accepting:
         self._reserve = _open_reserve()
         self._resting: asyncio.TimerHandle | None = None
         self._warned_at = -WARN_EVERY
+        self._kind = int(listening.family), int(listening.type), listening.proto
+        self._batch = BATCH
+        """How many are accepted at once now: one after they came one by one, twice as many after each full batch."""
 
     def start(self) -> None:
         """Accept from now on."""
@@ -64,10 +76,11 @@ class Accepting:
         self._give_reserve()
 
     def _accept(self) -> None:
-        for _ in range(BATCH):
+        for _ in range(self._batch):
             try:
-                accepted, _ = self._listening.accept()
+                accepted = self._next()
             except (BlockingIOError, InterruptedError):
+                self._batch = 1
                 return
             except ConnectionAbortedError:
                 continue
@@ -79,6 +92,14 @@ class Accepting:
                     self._run_short(error)
                 return
             self._take(accepted)
+        # Whoever else waits makes the socket ready again, so nobody need be looked for in vain.
+        self._batch = min(2 * self._batch, BATCH)
+
+    def _next(self) -> socket.socket:
+        """Accept one connection; it is in blocking mode until an event loop has it."""
+        # `accept` of the same socket would look two enums up for each connection.
+        descriptor, _ = self._listening._accept()  # type: ignore[attr-defined]  # noqa: SLF001
+        return AcceptedSocket(*self._kind, fileno=descriptor)
 
     def _run_short(self, error: OSError) -> None:
         """Turn away whoever waits, using the reserved descriptor, and rest a while."""
@@ -94,7 +115,7 @@ class Accepting:
             self._give_reserve()
             with suppress(OSError):
                 for _ in range(BATCH):
-                    turn_away(self._listening.accept()[0], self._refusal())
+                    turn_away(self._next(), self._refusal())
             self._reserve = _open_reserve()
         self._loop.remove_reader(self._listening.fileno())
         self._resting = self._loop.call_later(REST, self.start)

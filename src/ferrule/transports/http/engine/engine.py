@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
@@ -29,6 +31,11 @@ LONGEST_PERIOD = 1.0
 SHORTEST_PERIOD = 0.02
 TLS_SHUTDOWN_TIME = 5.0
 LAST_GRACE = 1.0
+TURNS = 8
+"""Turns of the loop within which a new transport calls `connection_made`: two would do."""
+
+
+Attaching = Coroutine[Any, Any, object]
 
 
 class Engine:
@@ -59,7 +66,9 @@ class Engine:
             self._context.set_alpn_protocols(protocols)
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
-        """Accepted, and not yet in the hands of a transport."""
+        """Accepted, and not yet in the hands of a transport: those that come with TLS."""
+        self._attaching: set[Attaching] = set()
+        """What gives those without TLS to a transport, until their `connection_made` was called."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._period = _sweep_period(self._settings)
         self.address = ("", 0)
@@ -114,6 +123,10 @@ class Engine:
         # Who arrived in the last moment is in nobody's hands: its task may have ended before it began.
         while self._unattached:
             self._unattached.pop().close()
+        # A transport that has not called `connection_made` must not be closed (uvloop 0.23 crashes): it calls it soon.
+        for _ in range(TURNS):
+            if self._attaching:
+                await asyncio.sleep(0)
         for connection in list(self._ledger.connections):
             connection.abort()
         # A transport reports its end in a later turn of the loop.
@@ -150,8 +163,11 @@ class Engine:
         self._admission.note(inside + 1)
         connection = Connection(ledger, self._loop, received, transfers)
         ledger.arriving.add(connection)
-        self._unattached.add(accepted)
-        self._scope.spawn(self._attach(connection, accepted))
+        if self._context is None:
+            self._attach(connection, accepted)
+        else:
+            self._unattached.add(accepted)
+            self._scope.spawn(self._attach_secure(connection, accepted))
 
     def _short(self) -> bytes:
         """Return what is said to a peer that is turned away for want of descriptors."""
@@ -165,16 +181,38 @@ class Engine:
             return b""
         return self._ledger.refusal(503, "too many connections", RETRY_AFTER)
 
-    async def _attach(self, connection: Connection, accepted: socket.socket) -> None:
-        times: dict[str, float] = {}
-        if self._context:
-            times = {
-                "ssl_handshake_timeout": self._settings.head_timeout,
-                "ssl_shutdown_timeout": TLS_SHUTDOWN_TIME,
-            }
+    def _attach(self, connection: Connection, accepted: socket.socket) -> None:
+        """Give a connection to the event loop, without a task: for a socket without TLS there is nothing to wait for
+        but the call of `connection_made`, in the next turn of the loop."""
+        attaching = self._loop.connect_accepted_socket(lambda: connection, accepted)
         try:
-            accepted.setblocking(False)
-            await self._loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._context, **times)
+            made = attaching.send(None)
+        except OSError:
+            accepted.close()
+            self._ledger.arriving.discard(connection)
+            return
+        self._attaching.add(attaching)
+        # What a task does with a future that is awaited.
+        made._asyncio_future_blocking = False  # noqa: SLF001
+        made.add_done_callback(partial(self._attached, attaching, connection))
+
+    def _attached(self, attaching: Attaching, connection: Connection, made: asyncio.Future[None]) -> None:
+        """Go on after `connection_made`."""
+        self._attaching.discard(attaching)
+        self._ledger.arriving.discard(connection)
+        with suppress(StopIteration, OSError):
+            attaching.send(None)
+
+    async def _attach_secure(self, connection: Connection, accepted: socket.socket) -> None:
+        """Give a connection to the event loop, and wait until the TLS handshake is made."""
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._context,
+                ssl_handshake_timeout=self._settings.head_timeout,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_TIME,
+            )
             self._unattached.discard(accepted)
         except OSError:
             # The peer went away, or does not speak TLS: its own affair.
