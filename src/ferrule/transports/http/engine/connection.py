@@ -142,21 +142,21 @@ class Connection(Incoming, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start with a transport to the peer."""
+        ledger = self.ledger
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
-        if self.ledger.settings.client_ca is not None:
+        if ledger.settings.client_ca is not None:
             self.certificate = peer_certificate(transport)
-        self._deadline = self.ledger.clock + self.ledger.settings.head_timeout
-        self.ledger.arriving.discard(self)
-        self.ledger.admit(self)
-        if self.ledger.observed is not None:
-            self.ledger.observed.opened(self, self.address)
-        self.last = self.ledger.leaving
-        http2 = self.ledger.http2
-        if http2 is not None and chosen_protocol(transport) == HTTP2:
-            self._speak_http2(http2)
-        elif self.ledger.draining:
+        self._deadline = ledger.clock + ledger.settings.head_timeout
+        ledger.arriving.discard(self)
+        ledger.admit(self)
+        if ledger.observed is not None:
+            ledger.observed.opened(self, self.address)
+        self.last = ledger.leaving
+        if ledger.http2 is not None and ledger.secure and chosen_protocol(transport) == HTTP2:
+            self._speak_http2(ledger.http2)
+        elif ledger.draining:
             self.drain()
         elif self._buffer:
             self._advance()
@@ -166,7 +166,7 @@ class Connection(Incoming, asyncio.Protocol):
         state = self.state
         size = len(data)
         self.received += size
-        if state == IDLE:
+        if state <= IDLE and self._waiters is None:
             head = self._kept
             if size != self._kept_size or not data.startswith(head.raw):
                 head = self._parse_again(data)
@@ -210,7 +210,8 @@ class Connection(Incoming, asyncio.Protocol):
         self.answer = None
         self.state = LOST[self.state]
         self._discard()
-        self._settle()
+        if self._held:
+            self._count(0)
         if self._half_closed is not None:
             self._half_closed.end()
         self.ledger.forget(self)

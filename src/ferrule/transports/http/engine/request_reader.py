@@ -17,7 +17,6 @@ from ferrule.transports.http.engine.head_parser import (
     Unacceptable,
     check_beginning,
     parse_again,
-    parse_head,
 )
 from ferrule.transports.http.engine.state import EngineState
 
@@ -80,7 +79,7 @@ class Incoming:
             return None
         self._at = end
         self._checked = 0
-        return parse_head(buffer[at:end], settings.max_headers)
+        return self.ledger.heads.parse(buffer[at:end])
 
     def _check_beginning(self, max_head_size: int) -> None:
         """Refuse a head that has not come whole if it can never become acceptable.
@@ -123,8 +122,11 @@ class Incoming:
         return None
 
     def _parse_again(self, data: bytes) -> Head:
-        """Return the head of exactly one whole request that differs from the last in its length only, or NO_HEAD."""
+        """Return the head of exactly one whole request that was parsed before, or NO_HEAD: one that differs from the
+        last in its length only, or one that came on any connection of late."""
         head = parse_again(self._kept, data, 0)
+        if head is None:
+            head = self.ledger.heads.find(data[: data.find(b"\r\n\r\n") + 4])
         if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
             return NO_HEAD
         self._kept, self._kept_size = head, len(data)

@@ -13,6 +13,7 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
+from ferrule.transports.http.engine.recent_heads import RecentHeads
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import Handle, Transfer, header_lines
 from ferrule.transports.http.settings import EngineSettings
@@ -93,6 +94,7 @@ class EngineState:
         "connections",
         "draining",
         "handle",
+        "heads",
         "heir",
         "http2",
         "idle_until",
@@ -115,6 +117,7 @@ class EngineState:
         self.max_body_size = max_body_size
         self.secure = settings.certificate is not None
         self.starts = Starts(settings.server_header)
+        self.heads = RecentHeads(settings.max_headers)
         self.reports = reports_to(observer, access_log=settings.access_log)
         """What is called with each response: the access log, observers."""
         self.new_answer: type[Answer] = Answer
