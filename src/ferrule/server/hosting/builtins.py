@@ -205,7 +205,11 @@ class Builtins:
         self._links = services.links
         self._subscriptions = services.subscriptions
         self._met: dict[bytes, tuple[InitializeParams, dict[str, Any]]] = {}
-        self._kinds: dict[frozenset[str], frozenset[str]] = {}
+        self._announced: ServerCapabilities | None = None
+        """What was declared last; and, as long as nothing else is, which lists a client hears of, and the forms that
+        the revisions know of it."""
+        self._kinds: frozenset[str] = frozenset()
+        self._trimmed: dict[tuple[str, bool], ServerCapabilities] = {}
 
     def instant(self) -> dict[str, Instant]:
         """What is answered on the spot."""
@@ -278,14 +282,28 @@ class Builtins:
                 link.loop.call_soon(call.channel.close, "unsupported protocol version")
             raise
         call.peer = link.session.peer  # type: ignore[assignment]  # known from here on
-        kinds = frozenset(kind for kind, flag in FLAGS.items() if self._tells(flag))
-        self._links.greet(link, self._kinds.setdefault(kinds, kinds))
+        offered = self._capabilities()
+        if offered is not self._announced:
+            self._announce(offered)
+        self._links.greet(link, self._kinds)
+        lasting = link.session.origin.lasting
+        trimmed = self._trimmed.get((revision.version, lasting))
+        if trimmed is None:
+            trimmed = self._trimmed[revision.version, lasting] = revision.trim(self._kept(lasting))
         return InitializeResult(
             protocol_version=revision.version,
-            capabilities=self._extended(revision.trim(self._kept(link.session.origin.lasting))),
+            capabilities=self._extended(trimmed),
             server_info=revision.trim(self._greeting.implementation),
             instructions=self._app.instructions,
         )
+
+    def _announce(self, offered: ServerCapabilities) -> None:
+        """Work out what follows from other capabilities than were declared before."""
+        self._announced = offered
+        self._trimmed = {}
+        kinds = frozenset(kind for kind, flag in FLAGS.items() if self._tells(flag))
+        if kinds != self._kinds:  # thousands of clients share one set
+            self._kinds = kinds
 
     def _kept(self, lasting: bool) -> ServerCapabilities:
         """Return what is declared to a client; without a session, there is nobody to tell of changes later."""

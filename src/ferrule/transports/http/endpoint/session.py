@@ -25,8 +25,6 @@ from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within
 from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
-SESSION_HEADER = "Mcp-Session-Id"
-
 NO_SESSION = "Session not found: unknown or expired; initialize again"
 
 STANDING = "s"
@@ -432,7 +430,8 @@ class SessionOpening(ChannelDefaults):
             self._opened = True
             session.polls = polls_of(body)
             if session.id:
-                head += header_lines({SESSION_HEADER: session.id})
+                # Made by `Sessions`: letters, digits, "-" and "_" only, so it cannot end a line early.
+                head += b"mcp-session-id: %b\r\n" % session.id.encode()
             if session.shared.settings.response == "sse":
                 self._responder.reply(200, STREAM_HEAD + head, b"data: %b\n\n" % body)
                 return

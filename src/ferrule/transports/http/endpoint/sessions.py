@@ -24,6 +24,10 @@ from ferrule.wire.codec import encode
 from ferrule.wire.messages import Message, Success
 
 ID_BYTES = 24
+"""Bytes of chance in an id; three are four characters, so ids that are made together can be cut apart."""
+ID_LENGTH = ID_BYTES * 4 // 3
+IDS_AT_ONCE = 64
+"""How many ids are made of one reading of the system's random numbers."""
 LEAST_SHARE = 64
 """How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
 
@@ -110,6 +114,8 @@ class Sessions:
         """What another process needs to go on with each, where there are others."""
         self._suspended: dict[str, EndpointSession] = {}
         self._last_origin = EVERYONE
+        self._spare_ids = ""
+        """Ids that nobody has yet, one behind the other."""
         self._shares: Shares[str] = Shares()
         self._unused: dict[str, dict[str, EndpointSession]] = {}
         """By owner, the sessions nobody has used since their handshake, the oldest first."""
@@ -125,7 +131,7 @@ class Sessions:
 
     def prepare(self, origin: Origin, *, lasting: bool = True) -> EndpointSession:
         """Make a session that is not in the table yet: its handshake may still fail."""
-        identity = self.mark + secrets.token_urlsafe(ID_BYTES) if lasting else ""
+        identity = self._new_id() if lasting else ""
         kept = structs.replace(origin, headers=NO_HEADERS, lasting=lasting)
         if kept == self._last_origin:
             kept = self._last_origin  # many sessions may come from one sender
@@ -135,6 +141,11 @@ class Sessions:
         session.owner = origin.principal or origin.address
         link.channel_opened(session.standing)
         return session
+
+    def _new_id(self) -> str:
+        spare = self._spare_ids or secrets.token_urlsafe(ID_BYTES * IDS_AT_ONCE)
+        self._spare_ids = spare[ID_LENGTH:]
+        return self.mark + spare[:ID_LENGTH]
 
     def add(self, session: EndpointSession, introduction: bytes = b"", origin: Origin = EVERYONE) -> None:
         """Keep a session whose handshake was made with a message; others make room where there are too many."""
