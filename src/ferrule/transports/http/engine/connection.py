@@ -215,7 +215,8 @@ class Connection(Incoming, asyncio.Protocol):
         if self._half_closed is not None:
             self._half_closed.end()
         self.ledger.forget(self)
-        self.resume_writing()
+        if self._waiters is not None:
+            self.resume_writing()
         unread.drained(self)
         if answer is not None:
             try:

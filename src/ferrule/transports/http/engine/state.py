@@ -154,7 +154,7 @@ class EngineState:
         """Count a connection no more."""
         if connection in self.connections:
             self._ended_traffic = _sum(self._ended_traffic, connection.traffic)
-        self.connections.discard(connection)
+            self.connections.remove(connection)
         if self.observed is not None:
             self.observed.closed(connection)
         if not self.connections:
