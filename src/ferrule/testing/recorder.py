@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from ferrule.transports.contract import Transport
-from ferrule.wire.channel import Channel, Gap, Handling, Origin, Receiver
+from ferrule.wire.channel import Broadcast, Channel, Gap, Handling, Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Message
 
@@ -135,6 +135,11 @@ class _Said:
         if self.open:
             self._messages.append(Recorded("client", msgspec.json.decode(encode(message))))
         self._channel.send_with(message, handling)
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        if self.open:
+            self._messages.append(Recorded("client", msgspec.json.decode(broadcast.text_under(tag))))
+        self._channel.send_broadcast(broadcast, tag)
 
     async def wait_writable(self) -> None:
         await self._channel.wait_writable()

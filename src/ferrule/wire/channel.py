@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from ferrule.identity.principal import Principal
-from ferrule.wire.messages import Id, Message, Request, Success
+from ferrule.wire.messages import Id, Message, Notification, Request, Success
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -56,6 +56,16 @@ class Handling(Struct, frozen=True, kw_only=True):
 
 
 REPEATABLE = Handling(repeatable=True)
+
+
+class Broadcast(Protocol):
+    """A notification to many channels: encoded once, but for the id of the subscription it is sent under, if any."""
+
+    def under(self, tag: bytes | None) -> Notification:
+        """Return the message for one subscription, given its encoded id."""
+
+    def text_under(self, tag: bytes | None) -> bytes:
+        """Return the same message encoded."""
 
 
 class Channel(Protocol):
@@ -110,6 +120,9 @@ class Channel(Protocol):
     def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
         """Send as `send` does, knowing how the message may be handled on its way."""
 
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send, as `send` does, a notification that goes to many channels, under the subscription with that tag."""
+
     def agreed(self, version: str) -> None:
         """Called when a handshake settled on a revision, before anything else is sent: headers may name it."""
 
@@ -148,6 +161,10 @@ class ChannelDefaults:
     def send_with(self: Channel, message: Message | Sequence[Message], handling: Handling) -> None:
         """Send the message: it is handled like any other."""
         self.send(message)
+
+    def send_broadcast(self: Channel, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send the message: it is encoded like any other."""
+        self.send(broadcast.under(tag))
 
     def agreed(self, version: str) -> None:
         """Do nothing."""

@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,10 @@ from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_ID_LENGTH, MAX_URI_LENGTH
 from ferrule.errors import InvalidParams
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
-from ferrule.server.notifications.subscriptions import Subscriber, Subscriptions
+from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.testing import pair
 from ferrule.wire.channel import ChannelDefaults
+from ferrule.wire.codec import encode
 
 UPDATED = "notifications/resources/updated"
 TOOLS = "notifications/tools/list_changed"
@@ -567,3 +569,12 @@ def test_a_uri_that_is_not_ascii_is_counted_with_four_bytes_a_character():
     assert other.cost - plain.cost == 3 * len("a://xxxxx")
     for subscriber in (plain, other):
         subscriptions.remove(subscriber)
+
+
+@pytest.mark.parametrize("tag", [None, b"7", b'"a b"'])
+@pytest.mark.parametrize(
+    "params", [{}, {"uri": "a://b"}, {"uri": "a://\u20ac", "_meta": {"x": [1]}}, {"_meta": {}, "taskId": "1"}]
+)
+def test_the_text_of_a_notice_is_its_message_encoded(params: dict[str, Any], tag: bytes | None) -> None:
+    notice = ChangeNotice("notifications/some", params)
+    assert notice.text_under(tag) == encode(notice.under(tag))

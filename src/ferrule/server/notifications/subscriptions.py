@@ -22,6 +22,7 @@ from ferrule.errors import Busy, InvalidParams
 from ferrule.schema.model import SUBSCRIPTION_KEY
 from ferrule.schema.notices import RESOURCE_UPDATED, TASK_CHANGED
 from ferrule.wire.channel import Channel
+from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Notification
 
 NOTHING: frozenset[str] = frozenset()
@@ -39,7 +40,7 @@ _read = msgspec.json.Decoder(dict[str, Any]).decode
 class ChangeNotice:
     """One change to be told of: encoded once, however many listen."""
 
-    __slots__ = ("_stem", "about", "message", "method", "params")
+    __slots__ = ("_message", "_stem", "_text", "about", "method", "params")
 
     def __init__(self, method: str, params: dict[str, Any]) -> None:
         self.about = (method, params.get("uri") or params.get("taskId"))
@@ -47,19 +48,29 @@ class ChangeNotice:
         self.method = method
         self.params = params
         if params:
-            self.message = Notification(method, Raw(_write(params)))
+            self._message = Notification(method, Raw(_write(params)))
         else:
-            self.message = Notification(method)
+            self._message = Notification(method)
         others = {}
         for name, value in params.items():
             if name != "_meta":
                 others[name] = value
         tagged = {**others, "_meta": {**params.get("_meta", {}), SUBSCRIPTION_KEY: 0}}
         self._stem = _write(tagged).removesuffix(b"0}}")
+        self._text = encode(self._message), encode(self.under(b"0")).removesuffix(b"0}}}")
+        """The whole message without a subscription, and its beginning with one."""
 
-    def under(self, tag: bytes) -> Notification:
+    def under(self, tag: bytes | None) -> Notification:
         """Return the message for one subscription, whose encoded id is named at the end of it."""
+        if tag is None:
+            return self._message
         return Notification(self.method, Raw(b"%b%b}}" % (self._stem, tag)))
+
+    def text_under(self, tag: bytes | None) -> bytes:
+        """Return the same message encoded."""
+        if tag is None:
+            return self._text[0]
+        return b"%b%b}}}" % (self._text[1], tag)
 
 
 class Subscriber:
@@ -124,7 +135,7 @@ class Subscriber:
             self._held = {notice.about: notice}
             self._sender = asyncio.get_running_loop().create_task(self._send_held(channel))
         else:
-            channel.send(notice.message if self._tag is None else notice.under(self._tag))
+            channel.send_broadcast(notice, self._tag)
 
     async def _send_held(self, channel: Channel) -> None:
         """Send what was held back as soon as the peer reads again."""
@@ -133,7 +144,7 @@ class Subscriber:
         self._held = None
         self._sender = None
         for notice in held.values():
-            channel.send(notice.message if self._tag is None else notice.under(self._tag))
+            channel.send_broadcast(notice, self._tag)
 
     def close(self) -> None:
         """Drop what was held back."""

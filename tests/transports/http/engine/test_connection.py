@@ -202,6 +202,43 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
     assert bench.wire.reading
 
 
+@given(
+    REQUESTS,
+    st.sampled_from([b"", b"POST /s HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]),
+)
+def test_requests_are_the_same_when_another_connection_has_sent_them_before(requests: list[bytes], last: bytes) -> None:
+    first = Bench()
+    second = Bench()
+    second.ledger = first.ledger
+    second.connection = Connection(first.ledger, second.turns)  # type: ignore[arg-type]
+    second.connection.connection_made(second.wire)
+    for bench in (first, second):
+        first.ledger.handle = bench.answer_now
+        for request in (*requests, last):
+            if request:
+                bench.connection.data_received(request)
+    assert seen(second) == seen(first)
+    assert undated(second.wire.sent) == undated(first.wire.sent)
+    assert second.wire.closed == first.wire.closed
+    assert second.connection.traffic == first.connection.traffic
+
+
+def test_a_head_that_is_known_lets_no_longer_body_in_than_one_that_is_not() -> None:
+    bench = Bench(max_body_size=3)
+    request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabcd"
+    head = request.removesuffix(b"abcd")
+    bench.ledger.heads.parse(head)
+    bench.feed(request)
+    assert bench.wire.sent.startswith(b"HTTP/1.1 413")
+    # Nor is a request taken for whole that is not.
+    bench = Bench()
+    bench.ledger.heads.parse(head)
+    bench.feed(request[:-1])
+    assert bench.requests == []
+    bench.feed(request[-1:])
+    assert [each.body for each in bench.requests] == [b"abcd"]
+
+
 PIECES = st.sampled_from(
     b"GET / HTTP/1.1\r\n|POST /x HTTP/1.0\r\n|Host: a\r\n|Content-Length: 3\r\n|Transfer-Encoding: chunked\r\n|X: y\r\n"
     b"|Connection: close\r\n|\r\n|\r|\n| |3\r\n|abc|abc\r\n|0\r\n\r\n|GET|1|:|\x00|\xff".split(b"|")

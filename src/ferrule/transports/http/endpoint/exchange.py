@@ -22,8 +22,8 @@ from ferrule.transports.http.heads import (
 )
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.settings import EndpointSettings
-from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
-from ferrule.wire.codec import encode_within
+from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver, Traits
+from ferrule.wire.codec import encode_within, too_long
 from ferrule.wire.messages import Failure, HttpError, Message, Notification, Success
 
 COMMENT = b":\n\n"
@@ -86,6 +86,16 @@ class Exchange(ChannelDefaults, Struct, eq=False):
         elif kind is Notification and self._settings.response != "json":
             if not self._streaming:
                 self.begin_stream()
+            self._event(body)
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Stream what was encoded for many."""
+        if not self._streaming:
+            self.send(broadcast.under(tag))
+        elif self.open:
+            body = broadcast.text_under(tag)
+            if len(body) > self._settings.max_body_size:
+                raise too_long(len(body), self._settings.max_body_size)
             self._event(body)
 
     def add_headers(self, headers: Mapping[str, str]) -> None:

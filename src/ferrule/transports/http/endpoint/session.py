@@ -21,8 +21,8 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, handshake_status, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
-from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
-from ferrule.wire.codec import encode_within
+from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver, Traits
+from ferrule.wire.codec import encode_within, too_long
 from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
 NO_SESSION = "Session not found: unknown or expired; initialize again"
@@ -218,6 +218,17 @@ class SessionChannel(ChannelDefaults):
             self.stream.send(body)
             return
         self._keep(body)
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send what was encoded for many, or keep it until there is a stream."""
+        body = broadcast.text_under(tag)
+        most = self._session.shared.settings.max_body_size
+        if len(body) > most:
+            raise too_long(len(body), most)
+        if self.stream is not None:
+            self.stream.send(body)
+        else:
+            self._keep(body)
 
     def _keep(self, body: bytes) -> None:
         """Keep an event for a client that has not opened its stream yet, within all bounds."""

@@ -1,7 +1,7 @@
 """The heads that came of late on any connection: short-lived connections of one program all send the same ones.
 
-Rule: only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What depends
-on the connection (`Head.known`) is never shared, and no head with credentials outlives its connection.
+Rule: only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What
+depends on the connection (`Head.known`) is never shared, and no head with credentials outlives its connection.
 """
 
 from __future__ import annotations
