@@ -36,6 +36,12 @@ _ABSOLUTE = re.compile(rb"https?://([^/?]*)(/[^?]*)?(?:\?(.*))?", re.IGNORECASE)
 ONCE = frozenset({b"host", b"content-length", b"transfer-encoding", b"authorization"})
 """Fields that are no lists. Two of Host are refused by RFC 9112 §3.2, two lengths by §6.3."""
 _LONGEST_LENGTH = 19
+MOST_RECENT = 128
+"""How many heads are remembered for all connections together."""
+LONGEST_RECENT = 1024
+"""Bytes of a head that is remembered."""
+CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"dpop"})
+"""Fields of heads that do not outlive their connection."""
 
 
 class Unacceptable(Exception):
@@ -304,3 +310,60 @@ def read_expectation(headers: dict[bytes, bytes], old: bool) -> bool:
 def _lists(value: bytes, option: bytes) -> bool:
     """Whether a Connection field names an option (RFC 9110 §7.6.1)."""
     return value == option or option in {part.strip() for part in value.split(b",")}
+
+
+class RecentHeads:
+    """Parses heads, and remembers a bounded number of them: the short connections of one program all send the same.
+
+    Only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What depends
+    on the connection (`Head.known`) is never shared, and no head with credentials is kept.
+    """
+
+    __slots__ = ("_heads", "_max_headers")
+
+    def __init__(self, max_headers: int) -> None:
+        self._max_headers = max_headers
+        self._heads: dict[bytes, Head] = {}
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    def find(self, raw: bytes) -> Head | None:
+        """Return a head of its own for one connection; None for one that did not come of late."""
+        head = self._heads.get(raw)
+        if head is None:
+            return None
+        return _own(head)
+
+    def parse(self, raw: bytes) -> Head:
+        """Return a head of its own for one connection; raises Unacceptable."""
+        found = self.find(raw)
+        if found is not None:
+            return found
+        head = parse_head(raw, self._max_headers)
+        if len(raw) > LONGEST_RECENT or not CREDENTIALS.isdisjoint(head.headers):
+            return head
+        if head.length == CHUNKED or head.expects_continue:
+            return head
+        if len(self._heads) >= MOST_RECENT:
+            self._heads.clear()
+        self._heads[raw] = head
+        return _own(head)
+
+
+def _own(head: Head) -> Head:
+    """Return the same head with nothing known about it."""
+    return Head(
+        head.raw,
+        head.method,
+        head.path,
+        head.query,
+        head.headers.copy(),
+        head.length,
+        head.keep_alive,
+        head.old,
+        False,
+        head.plain,
+        head.stem,
+        head.tail,
+    )

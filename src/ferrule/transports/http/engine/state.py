@@ -13,7 +13,7 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
-from ferrule.transports.http.engine.recent_heads import RecentHeads
+from ferrule.transports.http.engine.head_parser import RecentHeads
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import Handle, Transfer, header_lines
 from ferrule.transports.http.settings import EngineSettings
