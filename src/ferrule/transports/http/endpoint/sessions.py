@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
+from operator import attrgetter
 
 from msgspec import Struct, structs
 
@@ -36,6 +37,9 @@ INTRODUCTION = 512
 
 MOST_UNUSED = 8
 """While more than one session in so many was not used since its handshake, one of those makes room."""
+
+_used = attrgetter("used")
+_started = attrgetter("started")
 
 IsBusy = Callable[[Receiver], bool]
 
@@ -114,6 +118,8 @@ class Sessions:
         """What another process needs to go on with each, where there are others."""
         self._suspended: dict[str, EndpointSession] = {}
         self._last_origin = EVERYONE
+        self._next_look = 0.0
+        """Before then no session can be idle for too long or too old: both times only grow."""
         self._spare_ids = ""
         """Ids that nobody has yet, one behind the other."""
         self._shares: Shares[str] = Shares()
@@ -246,6 +252,8 @@ class Sessions:
 
     def sweep(self, now: float) -> None:
         """End the sessions that are idle for too long or too old; one in which a call runs is neither."""
+        if now < self._next_look:
+            return
         settings = self._shared.settings
         idle = now - settings.session_idle_timeout
         old = now - settings.session_lifetime
@@ -253,6 +261,11 @@ class Sessions:
         for each in self._open.values():
             if each.used < idle or each.started < old:
                 over.append(each)
+        self._next_look = now
+        if not over:
+            idlest = min(map(_used, self._open.values()), default=now)
+            oldest = min(map(_started, self._open.values()), default=now)
+            self._next_look = min(idlest + settings.session_idle_timeout, oldest + settings.session_lifetime)
         for session in over:
             lasting = session.started >= old or not session.ages_while_read
             if self._busy(session.link) or (lasting and _is_read(session)):

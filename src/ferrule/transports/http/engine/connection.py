@@ -73,6 +73,7 @@ class Connection(Incoming, asyncio.Protocol):
     """One connection to a client."""
 
     __slots__ = (
+        "_all_taken",
         "_body_end",
         "_deadline",
         "_dropped",
@@ -136,6 +137,8 @@ class Connection(Incoming, asyncio.Protocol):
         """Who waits for the peer to read; None while it reads as fast as we write."""
         self._taken = -1
         """Bytes the peer had taken when it last took some, and when it must have taken more."""
+        self._all_taken = -1
+        """Bytes written when the sweep last saw that the peer had taken all of them."""
         self._stuck_at = NEVER
 
     # Called by the transport.
@@ -573,18 +576,21 @@ class Connection(Incoming, asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Look at the deadlines."""
-        backlog = self._transport.get_write_buffer_size()
-        if backlog:
-            unread.grew(self, backlog)
-            taken = self.written - backlog
-            if taken != self._taken:
-                self._taken = taken
-                self._stuck_at = now + self.ledger.settings.write_timeout
-            elif now >= self._stuck_at:
-                self.abort()
-                return
-        elif self._waiters is None:
-            unread.drained(self)
+        # Thousands are idle: of one whose peer has taken all, nothing need be asked until more is written.
+        if self.written != self._all_taken:
+            backlog = self._transport.get_write_buffer_size()
+            if backlog:
+                unread.grew(self, backlog)
+                taken = self.written - backlog
+                if taken != self._taken:
+                    self._taken = taken
+                    self._stuck_at = now + self.ledger.settings.write_timeout
+                elif now >= self._stuck_at:
+                    self.abort()
+                    return
+            elif self._waiters is None:
+                unread.drained(self)
+                self._all_taken = self.written
         if now >= self._deadline:
             self._expire()
         elif self._half_closed is not None:

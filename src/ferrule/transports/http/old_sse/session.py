@@ -13,7 +13,7 @@ from ferrule.transports.http.endpoint.sessions import EndpointSession
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, INVALID_REQUEST, JSON_HEAD
 from ferrule.transports.http.message import Responder
-from ferrule.wire.channel import ChannelDefaults, Receiver
+from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver
 from ferrule.wire.codec import encode, encode_within
 from ferrule.wire.messages import ErrorObject, Failure, Message, Notification
 from ferrule.wire.sse import event
@@ -160,6 +160,10 @@ class SseSessionChannel(SessionChannel):
         if not session.stream.ended:
             noted = session.created and type(message) is Notification
             session.stream.say(body, "notification" if noted else "message")
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send what was encoded for many as any other message."""
+        self.send(broadcast.under(tag))
 
     async def wait_writable(self) -> None:
         """Return at once unless the client reads slower than we write."""
