@@ -37,6 +37,30 @@ def test_everyone_who_comes_is_taken_until_stopped() -> None:
     asyncio.run(asyncio.wait_for(main(), 60))
 
 
+def test_a_crowd_is_taken_after_some_have_come_one_by_one() -> None:
+    async def main() -> None:
+        listening = await listen()
+        taken: list[socket.socket] = []
+        line = Accepting(listening, taken.append, bytes)
+        line.start()
+        address = listening.getsockname()
+        peers: list[socket.socket] = []
+        for several in (1, 1, 1, 90, 1, 2):
+            for _ in range(several):
+                peers.append(socket.create_connection(address))
+            while len(taken) < len(peers):
+                await asyncio.sleep(0)
+        line.stop()
+        # What was accepted is a socket like any other.
+        assert {(each.family, each.type) for each in taken} == {(socket.AF_INET, socket.SOCK_STREAM)}
+        assert {each.getpeername() for each in taken} == {each.getsockname() for each in peers}
+        copy = taken[0].dup()
+        for each in [*peers, *taken, copy]:
+            each.close()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
 def test_a_socket_that_listens_no_more_is_reported_once() -> None:
     async def main() -> list[OSError]:
         listening = await listen()

@@ -133,6 +133,28 @@ def test_an_idle_session_ends_after_its_time() -> None:
     assert (len(table.sessions), session.link.lost) == (0, True)
 
 
+def test_a_sweep_that_found_nothing_due_misses_none_of_those_that_come_later() -> None:
+    """Each ends at its own time, whatever was opened or used between the sweeps, and nobody before it."""
+    table = Table(session_idle_timeout=100, session_lifetime=250)
+    opened: dict[str, float] = {}
+    used: dict[str, float] = {}
+    for now in range(0, 1000, 5):
+        table.at(now).sessions.sweep(now)
+        kept = {session.id: session for session in table.sessions}
+        due = {each for each in used if used[each] < now - 100 or opened[each] < now - 250}
+        assert kept.keys() == used.keys() - due
+        for each in due:
+            del used[each], opened[each]
+        if now % 35 == 0 and now < 600:
+            session = table.open()
+            opened[session.id] = used[session.id] = now
+        if now % 15 == 0:
+            for session in list(table.sessions)[::2]:
+                table.use(session)
+                used[session.id] = now
+    assert len(table.sessions) == 0
+
+
 def test_a_session_that_is_used_does_not_end() -> None:
     table = Table(session_idle_timeout=100, session_lifetime=10_000)
     session = table.open()
