@@ -441,7 +441,7 @@ class SessionOpening(ChannelDefaults):
             self._opened = True
             session.polls = polls_of(body)
             if session.id:
-                # Made by `Sessions`: letters, digits, "-" and "_" only, so it cannot end a line early.
+                # Made by `Sessions`, of letters, digits and ".-_" only: it cannot end a line early.
                 head += b"mcp-session-id: %b\r\n" % session.id.encode()
             if session.shared.settings.response == "sse":
                 self._responder.reply(200, STREAM_HEAD + head, b"data: %b\n\n" % body)
