@@ -3,7 +3,8 @@
     python -m bench.instructions [--before CHECKOUT] [--json]
 
 Counts are the same in every run of one Python version, so a change of one per cent is a change of the code. They say
-nothing about work inside C: sockets, JSON, memory. The client of a socket runs in a thread of its own, uncounted.
+nothing about work inside C: sockets, JSON, memory. The client of a socket runs in a thread of its own, uncounted, and
+the server of stdio in a process of its own. What another checkout does not have yet is left out there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ferrule import Client, Http, Server, SetupError, Tcp, WebSocket
+import ferrule
+from ferrule import Client, Http, Server, SetupError, Stdio, Tcp, WebSocket
+from ferrule.errors import FerruleError
 from ferrule.transports.contract import Listener
 
 CALLS = 40
@@ -143,6 +146,35 @@ def calls_to(url: str) -> Callable[[int, Switch], None]:
     return lambda port, switch: asyncio.run(drive(port, switch))
 
 
+async def count_over_stdio() -> float:
+    """Count a call over stdio; the server is a child that counts itself."""
+    source = Path(ferrule.__file__).parents[1]  # a child does not inherit this process's PYTHONPATH
+    command = ["env", f"PYTHONPATH={source}", sys.executable, str(Path(__file__).resolve()), "--serve-stdio"]
+    async with Client(command) as client:
+        await call(client, WARM_UP)
+        await client.call_tool("count")
+        await call(client, CALLS)
+        counted = await client.call_tool("counted")
+    return float(counted.structured_content["result"]) / CALLS
+
+
+async def serve_stdio() -> None:
+    """Serve over stdio, with tools that switch the counter."""
+    app = new_server()
+    counter = Counter()
+
+    @app.tool
+    async def count() -> None:
+        counter.on()
+
+    @app.tool
+    async def counted() -> int:
+        counter.off()
+        return counter.instructions
+
+    await app.serve(Stdio())
+
+
 def open_sessions(port: int, switch: Switch) -> None:
     """Open sessions over one connection."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -182,6 +214,7 @@ def http(*, metrics: bool = False) -> Http:
 OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
     "call in memory": count_in_memory,
     "call in memory, to one of two servers": lambda: count_in_memory(2),
+    "call over stdio": count_over_stdio,
     "call over TCP": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}")),
     "call over TCP with metrics": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}"), metrics=True),
     "call over WebSocket": lambda: count_served(WebSocket(port=0), calls_to("ws://127.0.0.1:{port}/mcp/ws")),
@@ -192,10 +225,13 @@ OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
 
 
 async def count_all() -> dict[str, float]:
-    """Count every operation."""
+    """Count every operation; one that this checkout does not have is left out."""
     counts = {}
     for name, count in OPERATIONS.items():
-        counts[name] = await count()
+        try:
+            counts[name] = await count()
+        except FerruleError as error:
+            print(f"{name}: {error}", file=sys.stderr)
     return counts
 
 
@@ -213,7 +249,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, help="another checkout of this project to compare with")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve-stdio", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if chosen.serve_stdio:
+        asyncio.run(serve_stdio())
+        return
     counts = asyncio.run(count_all())
     if chosen.json:
         print(json.dumps(counts))
