@@ -13,6 +13,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 COUNTED = {
     "call in memory": 1_132,
     "call in memory, to one of two servers": 1_522,
+    "call over stdio": 1_223,
     "call over TCP": 1_287,
     "call over TCP with metrics": 1_373,
     "call over WebSocket": 1_676,

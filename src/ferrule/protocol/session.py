@@ -104,6 +104,9 @@ class Session:
         "withheld",
     )
 
+    by_channel = False
+    """Whether a running call is known by its channel instead of by its id: then the same id may run many times."""
+
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
         self.eras = eras
         self.handshake, self.stateless = eras.handshake, eras.stateless
@@ -179,40 +182,49 @@ class Session:
 
     def admit(self, request: Request, channel: Channel, origin: Origin | None = None) -> Call:
         """Make a call of a request, or refuse it."""
-        if request.id in self.running:
+        key = request.id
+        if self.by_channel:
+            key = id(channel)
+        if key in self.running:
             raise InvalidRequest("Invalid request: this id is in use by a running request")
-        call = self.running[request.id] = self.call_of(request, channel, origin or self.origin)
-        return call
-
-    def call_of(self, request: Request, channel: Channel, origin: Origin) -> Call:
-        """Make a call of a request whose id is free, or refuse it."""
-        row = self.methods.get(request.method)
+        if origin is None:
+            origin = self.origin
+        method = request.method
+        row = self.methods.get(method)
         if row is None:
             raise self._unknown(request, origin)
         raw = request.params
         decode = row.decode_params
         try:
             params = decode(raw)
-            if params.meta is UNSET:
+            meta = params.meta
+            if meta is UNSET:
                 meta = None
             else:
-                meta = read_meta(params.meta)
+                meta = read_meta(meta)
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
-        if meta is None or meta.version is UNSET:
-            if request.method in self.admitted:
-                return Call(request.id, row, params, raw, meta, self.handshake, self.peer, channel, origin, self.link)  # type: ignore[arg-type]
+        if meta is not None and meta is self.met and row.stateless:
+            era = self.stateless
+            peer = self.met_peer
+            self.met_stateless = True
+        elif meta is None or meta.version is UNSET:
+            if method in self.admitted:
+                era = self.handshake
+                peer = self.peer
+                call = self.running[key] = Call(
+                    request.id, row, params, raw, meta, era, peer, channel, origin, self.link
+                )
+                return call
             era = self.eras.era_of(meta, origin)
             peer = era.admit(self, row, meta)
-        elif meta is self.met and row.stateless:
-            era, peer, self.met_stateless = self.stateless, self.met_peer, True  # type: ignore[assignment]
         else:
             era = self.stateless
             peer = era.admit(self, row, meta)
             if is_remembered(params.meta):  # else its next words are read anew, and could not be the same object
                 self.met = meta
                 self.met_peer = peer
-        call = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)
+        call = self.running[key] = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)  # type: ignore[arg-type]
         if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
             call.retry = True
         return call
@@ -438,6 +450,8 @@ class SessionlessSession(Session):
 
     __slots__ = ()
 
+    by_channel = True
+
     @property
     def nameless_id(self) -> UnsetType | None:
         """The id for an error whose request could not be read: by the revision of the link, whoever asked before."""
@@ -450,11 +464,6 @@ class SessionlessSession(Session):
         if type(message) is Request:
             return self.admit(message, channel, origin)
         return Ignored("what is no request has no meaning without a session")
-
-    def admit(self, request: Request, channel: Channel, origin: Origin | None = None) -> Call:
-        """Make a call of a request, or refuse it; the same id may run many times."""
-        call = self.running[id(channel)] = self.call_of(request, channel, origin or self.origin)
-        return call
 
     def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when its asker is gone."""

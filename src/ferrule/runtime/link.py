@@ -229,39 +229,38 @@ class Link(Asking):
     def request_received(self, request: Request, channel: Channel, origin: Origin | None = None) -> None:
         """Answer at once what needs no waiting, begin the rest, or let it wait in line."""
         session = self.session
-        dispatcher = self.dispatcher
         try:
             call = session.admit(request, channel, origin)
         except Refusal as refusal:
             self._refuse(request, refusal, channel, origin)
             return
+        dispatcher = self.dispatcher
+        method = request.method
         context = self._context
-        if request.method in dispatcher.instant:
-            watch = self.watch
+        watch = self.watch
+        if method in dispatcher.instant:
             if watch is not None:
                 if watch.counts_only:
                     call.began = monotonic()
                 else:
                     watch.begun(call, context)
-            self._finish(call, dispatcher.run_now(call, dispatcher.instant[request.method]))
+            self._finish(call, dispatcher.run_now(call, dispatcher.instant[method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
-            if self.watch is not None:
-                self.watch.admitted(call, context)
+            if watch is not None:
+                watch.admitted(call, context)
             self._wait_in_line(call)
+        elif call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
+            if watch is not None:
+                watch.admitted(call, context)
+            self._start_held(call)
         else:
-            if call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
-                if self.watch is not None:
-                    self.watch.admitted(call, context)
-                self._start_held(call)
-                return
-            watch = self.watch
             if watch is not None:
                 if watch.counts_only:
                     call.began = monotonic()
                 else:
                     context = watch.begun(call, context)
             start = self._start
-            task = start(dispatcher.run(call, self._finish), request.method, context)
+            task = start(dispatcher.run(call, self._finish), method, context)
             if task is not None:  # most calls end where they began
                 call.task = task
                 self.holdings.add(call)

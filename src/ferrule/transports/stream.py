@@ -15,6 +15,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Sequence
+from contextvars import copy_context
 from typing import Literal, cast
 
 from ferrule.budgets.allocator import allocator
@@ -87,6 +88,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         write_timeout: float | None = None,
     ) -> None:
         self._receiver = receiver
+        self._receive = receiver.frame_received
         self._serving = serving
         self._public = public
         """Whether anything that can open a socket can speak to us, a browser for one."""
@@ -96,10 +98,8 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         else:
             self._feed = self._framer.feed
         self._max_size = self._framer.max_size
-        if isinstance(framer, HeaderFramer):
-            self._frame = frame_with_headers
-        else:
-            self._frame = frame_as_lines
+        self._as_lines = not isinstance(framer, HeaderFramer)
+        """Whether messages leave as lines; else behind headers."""
         self._on_oversize = on_oversize
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Read] = deque()
@@ -143,16 +143,17 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
             payload = write(message)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
-        if len(payload) > self._max_size:
-            raise too_long(len(payload), self._max_size)
+        size = len(payload)
+        if size > self._max_size:
+            raise too_long(size, self._max_size)
         self._outgoing.append(payload)
-        self._outgoing_size += len(payload) + 1
+        self._outgoing_size = size = self._outgoing_size + size + 1
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        if self._outgoing_size > LARGE:
+        if size > LARGE:
             allocator.large_message()
-            if self._outgoing_size > HIGH_WATER:
+            if size > HIGH_WATER:
                 self._flush()
 
     async def wait_writable(self) -> None:
@@ -198,6 +199,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
         self._secure = transport.get_extra_info("sslcontext") is not None
+        self.context = copy_context()  # once: all that comes over one connection comes in one context
         self._receiver.channel_opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -269,10 +271,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         found = cast("AutoFramer", self._framer).framer
         if found is not None:
             self._feed = found.feed
-            if isinstance(found, HeaderFramer):
-                self._frame = frame_with_headers
-            else:
-                self._frame = frame_as_lines
+            self._as_lines = not isinstance(found, HeaderFramer)
         return frames
 
     def _take_turn(self) -> None:
@@ -331,7 +330,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self.messages_in += len(frames)
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True
-        receive = self._receiver.frame_received
+        receive = self._receive
         public = self._public
         try:
             for frame in frames:
@@ -414,10 +413,21 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
             return
         self.messages_out += len(payloads)
         self.bytes_out += size
-        buffers = self._frame(payloads, size)
-        if size <= LARGE:
-            self._transport.write(buffers[0])
-        elif self._secure:
+        if size <= LARGE and self._as_lines:
+            payloads.append(b"")  # every line ends with a line feed, the last one too
+            self._transport.write(b"\n".join(payloads))
+        else:
+            self._write_long(payloads, size)
+        if self.congested:
+            self._note_backlog()
+
+    def _write_long(self, payloads: list[bytes], size: int) -> None:
+        """Write what is not a few short lines."""
+        if self._as_lines:
+            buffers = frame_as_lines(payloads, size)
+        else:
+            buffers = frame_with_headers(payloads, size)
+        if self._secure:
             # What TLS has handed on to its socket it does not count as waiting: so it gets no more than it must.
             for buffer in buffers:
                 for at in range(0, len(buffer), LARGE):
@@ -428,8 +438,6 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
             # The inherited writelines would join the buffers, which copies the large ones again.
             for buffer in buffers:
                 self._transport.write(buffer)
-        if self.congested:
-            self._note_backlog()
 
     @property
     def _taken(self) -> int:

@@ -43,14 +43,24 @@ MAX_MESSAGE_SIZE = 16 * 1024 * 1024
 
 
 class Envelope(Struct, gc=False):
-    """Every member of JSON-RPC 2.0 §4 and §5, in the order most are written in; which are set tells the kind."""
+    """Every member of JSON-RPC 2.0 §4 and §5, in the order most are written in; which are there tells the kind.
+
+    What is not there is None: a null is refused for an id and a method, and is raw JSON as a result or an error.
+    """
 
     jsonrpc: Literal["2.0"]
-    id: Id | UnsetType = UNSET
-    method: str | UnsetType = UNSET
+    id: Id = None  # type: ignore[assignment]
+    method: str = None  # type: ignore[assignment]
     params: Raw = EMPTY_PARAMS
-    result: Raw | UnsetType = UNSET
-    error: Raw | UnsetType = UNSET
+    result: Raw = None  # type: ignore[assignment]
+    error: Raw = None  # type: ignore[assignment]
+
+    @property
+    def name(self) -> Id | UnsetType:
+        """The id, UNSET where there is none."""
+        if self.id is None:
+            return UNSET
+        return self.id
 
 
 class LooseEnvelope(Struct, gc=False):
@@ -158,20 +168,19 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
             _check_utf_8(frame)  # raw members are skipped unread, and nobody after us would look at their bytes
     except UNREADABLE:
         return _diagnose(frame)
-    method = envelope.method
-    identity = envelope.id
-    result = envelope.result
     if size > SHORT:
         rejected = _over_a_bound(envelope, size, heavy=heavy)
         if rejected is not None:
             return rejected
-    if method is not UNSET and result is UNSET and envelope.error is UNSET:
-        if identity is UNSET:
+    identity = envelope.id
+    method = envelope.method
+    if method is not None and envelope.result is None and envelope.error is None:
+        if identity is None:
             # JSON-RPC 2.0 §4.1. MCP has no id null, which Envelope refuses.
             return Notification(method, envelope.params)
         return Request(identity, method, envelope.params)
-    if result is not UNSET and identity is not UNSET and method is UNSET and envelope.error is UNSET:
-        return Success(identity, result)
+    if method is None and identity is not None and envelope.result is not None and envelope.error is None:
+        return Success(identity, envelope.result)
     return _unusual(envelope)
 
 
@@ -202,24 +211,24 @@ def _check_utf_8(frame: bytes) -> None:
 def _over_a_bound(envelope: Envelope, size: int, *, heavy: bool) -> Rejected | None:
     """Return why a message is refused whose id or method is too long, or which holds too much; else None."""
     method = envelope.method
-    identity = envelope.id
+    identity = envelope.name
     if size > MAX_ID_LENGTH and is_long(identity):
-        if method is UNSET:
+        if method is None:
             return LONG_ID_OF_RESPONSE
         return LONG_ID
-    if method is not UNSET and len(method) > MAX_METHOD_LENGTH:
+    if method is not None and len(method) > MAX_METHOD_LENGTH:
         return Rejected(LONG_METHOD, identity)
     if heavy:
-        return Rejected(TOO_HEAVY, identity, method is UNSET)
+        return Rejected(TOO_HEAVY, identity, method is None)
     return None
 
 
 def _unusual(envelope: Envelope) -> Message | Rejected:
     """Read what is neither a request, a notification nor a success: a failure, or nothing at all."""
-    identity = envelope.id
-    if envelope.method is not UNSET or (envelope.result is UNSET) == (envelope.error is UNSET):
-        return Rejected(NO_KIND, identity, envelope.method is UNSET and envelope.error is not UNSET)
-    if envelope.error is UNSET:
+    identity = envelope.name
+    if envelope.method is not None or (envelope.result is None) == (envelope.error is None):
+        return Rejected(NO_KIND, identity, envelope.method is None and envelope.error is not None)
+    if envelope.error is None:
         return RESULT_WITHOUT_ID
     return _failure(identity, envelope.error)
 

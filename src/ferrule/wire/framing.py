@@ -72,12 +72,14 @@ class Framer(Protocol):
 class LineFramer:
     """One frame a line (MCP 2025-11-25 basic/transports, stdio), ended by LF, CRLF or CR; blank lines are nothing."""
 
-    __slots__ = ("_held", "_skipping", "max_size")
+    __slots__ = ("_held", "_room", "_skipping", "max_size")
 
     def __init__(self, max_size: int = MAX_MESSAGE_SIZE) -> None:
         self.max_size = max_size
         self._held = bytearray()
         self._skipping = False
+        self._room = max_size
+        """How many bytes more fit the limit, whatever lines they are; none while the rest of a line is skipped."""
 
     @property
     def pending(self) -> int:
@@ -89,31 +91,36 @@ class LineFramer:
         if data.find(b"\r") >= 0:  # `in` would make an exception: it asks first whether this is a number
             # CRLF becomes a line end and a blank line, which is nothing: so no state is needed between CR and LF.
             data = data.replace(b"\r", b"\n")
-        held = self._held
         if len(data) > PIECE and data.find(b"\n") < 0:  # a part of a long line: faster than to split it
             lines = [data]
         else:
             lines = data.split(b"\n")
-        if self._skipping or len(held) + len(data) > self.max_size:
+        if len(data) > self._room:
             return self._measure(lines)
         tail = lines.pop()
+        held = self._held
         if held and lines:
             held += lines[0]
             lines[0] = bytes(held)
             held.clear()
+            self._room = self.max_size
         if tail:
             held += tail
+            self._room = self.max_size - len(held)
         return [*filter(bytes.strip, lines)]
 
     def eof(self) -> Frames:
         """Return the last line, which need not have a line end."""
         frames: Frames = []
         self._end_line(frames)
+        self._room = self.max_size
         return frames
 
     def clear(self) -> None:
         """Drop the unfinished line."""
         self._held.clear()
+        if not self._skipping:
+            self._room = self.max_size
 
     def _measure(self, lines: list[bytes]) -> Frames:
         frames: Frames = []
@@ -122,6 +129,10 @@ class LineFramer:
             self._grow(line, frames)
             self._end_line(frames)
         self._grow(tail, frames)
+        if self._skipping:
+            self._room = -1
+        else:
+            self._room = self.max_size - len(self._held)
         return frames
 
     def _grow(self, piece: bytes, frames: Frames) -> None:
