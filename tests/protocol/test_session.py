@@ -417,12 +417,12 @@ class TestAdmission:
         """Who sent the last request is known from its words, as long as these are few."""
         session = new_session()
         few = began(session, ask(1, "tools/list", {}, modern=True))
-        assert session.met is few.meta
+        assert session.met.meta is few.meta
         much = {**MODERN, "io.modelcontextprotocol/clientCapabilities": {"experimental": {"a": [[]] * 1000}}}
         call = began(session, ask(2, "tools/list", {"_meta": much}))
         assert call.peer.capabilities.experimental is not None
-        assert session.met is few.meta
-        assert session.met_peer is few.peer
+        assert session.met.meta is few.meta
+        assert session.met.peer is few.peer
 
     @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
     def test_metadata_over_its_bound_is_refused_in_few_words(self, modern: bool) -> None:

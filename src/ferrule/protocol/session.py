@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ferrule.errors import (
     MAX_QUOTE,
@@ -75,6 +75,18 @@ class IllegalTransition(FerruleError):
     """The conversation cannot go from its phase to the one asked for."""
 
 
+class Met(Struct, frozen=True):
+    """A sender of the stateless era: what it says of itself, what that means, and who it is."""
+
+    words: Raw
+    """Its `_meta` as it is written."""
+    meta: Meta | None
+    peer: Peer | None
+
+
+NOBODY = Met(Raw(b""), None, None)
+
+
 def _everything(_: str) -> bool:
     return True
 
@@ -89,7 +101,6 @@ class Session:
         "handshake",
         "link",
         "met",
-        "met_peer",
         "met_stateless",
         "methods",
         "next_id",
@@ -122,9 +133,8 @@ class Session:
         self.peer_ready = False
         self.met_stateless = False
         """Whether the last who asked without a handshake belongs to the stateless era."""
-        self.met: Meta | None = None
-        """What the last request of the stateless era said of its sender, and who that is: the next says the same."""
-        self.met_peer: Peer | None = None
+        self.met = NOBODY
+        """The sender of the last request of the stateless era: the next request says the same of its own."""
         self.running: dict[Id, Call] = {}
         self.awaited: dict[Id, Awaited] = {}
         self.outlasting: dict[Id, Awaited] | None = None
@@ -189,45 +199,62 @@ class Session:
             raise InvalidRequest("Invalid request: this id is in use by a running request")
         if origin is None:
             origin = self.origin
-        method = request.method
-        row = self.methods.get(method)
+        row = self.methods.get(request.method)
         if row is None:
             raise self._unknown(request, origin)
-        raw = request.params
         decode = row.decode_params
         try:
-            params = decode(raw)
-            meta = params.meta
-            if meta is UNSET:
-                meta = None
-            else:
-                meta = read_meta(meta)
+            params = decode(request.params)
         except READING_FAILURES as reason:
-            raise self._malformed(row, raw, reason, origin) from None
-        if meta is not None and meta is self.met and row.stateless:
+            raise self._malformed(row, request.params, reason, origin) from None
+        words = params.meta
+        met = self.met
+        if words == met.words and row.stateless:
             era = self.stateless
-            peer = self.met_peer
+            peer = met.peer
+            meta = met.meta
             self.met_stateless = True
-        elif meta is None or meta.version is UNSET:
-            if method in self.admitted:
-                era = self.handshake
-                peer = self.peer
-                call = self.running[key] = Call(
-                    request.id, row, params, raw, meta, era, peer, channel, origin, self.link
-                )
-                return call
-            era = self.eras.era_of(meta, origin)
-            peer = era.admit(self, row, meta)
+        elif words is UNSET and request.method in self.admitted:
+            era = self.handshake
+            peer = self.peer
+            meta = None
         else:
-            era = self.stateless
-            peer = era.admit(self, row, meta)
-            if is_remembered(params.meta):  # else its next words are read anew, and could not be the same object
-                self.met = meta
-                self.met_peer = peer
-        call = self.running[key] = Call(request.id, row, params, raw, meta, era, peer, channel, origin, self.link)  # type: ignore[arg-type]
+            era, peer, meta = self._settle(request, row, words, origin)
+        call = self.running[key] = Call(
+            request.id,
+            row,
+            params,
+            request.params,
+            meta,
+            era,
+            peer,  # type: ignore[arg-type]
+            channel,
+            origin,
+            self.link,
+        )
         if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
-            call.retry = True
+            # Whoever has made a handshake is asked while its call waits, and never calls again for it.
+            call.retry = era is not self.handshake or request.method not in self.admitted
         return call
+
+    def _settle(
+        self, request: Request, row: Method, words: Raw | UnsetType, origin: Origin
+    ) -> tuple[Era, Peer | None, Meta | None]:
+        """Return the era of a request, who sent it, and what its `_meta` says; raises Refusal."""
+        meta: Meta | None = None
+        if words is not UNSET:
+            try:
+                meta = read_meta(words)
+            except READING_FAILURES as reason:
+                raise self._malformed(row, request.params, reason, origin) from None
+        own_version = meta is not None and meta.version is not UNSET
+        if request.method in self.admitted and not own_version:
+            return self.handshake, self.peer, meta
+        era = self.eras.era_of(meta, origin)
+        peer = era.admit(self, row, meta)
+        if own_version and is_remembered(words):  # type: ignore[arg-type]  # nothing long is kept
+            self.met = Met(Raw(bytes(words)), meta, peer)  # type: ignore[arg-type]
+        return era, peer, meta
 
     def agree(self, peer: Peer) -> None:
         """The handshake is made: from here on the peer and what it may ask are known."""

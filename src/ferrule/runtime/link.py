@@ -56,6 +56,7 @@ class Link(Asking):
 
     __slots__ = (
         "_context",
+        "_ends_awaited",
         "_holdings",
         "_idle",
         "_line",
@@ -99,6 +100,8 @@ class Link(Asking):
         """Messages in a row that could not be read."""
         self._unreadable_ever = 0
         self._idle: tuple[asyncio.Future[None], ...] = ()
+        self._ends_awaited = False
+        """Whether somebody waits for the end of a call: others in line, or who drains the link."""
 
     def new_session(self, eras: Eras, methods: Mapping[str, Method], origin: Origin) -> Session:
         """Make the book-keeping of this link."""
@@ -134,11 +137,11 @@ class Link(Asking):
         if self.traces:
             self.watch.received = time_ns()  # type: ignore[union-attr]
         message = read(frame, self.options.max_message_size)
-        kind = type(message)
-        if kind is Request:
+        if type(message) is Request:
             self._unreadable = 0
-            self.request_received(message, channel, origin)  # type: ignore[arg-type]
+            self.request_received(message, channel, origin)
             return True
+        kind = type(message)
         if kind is Rejected:
             return self._rejected(message, channel, origin)  # type: ignore[arg-type]
         if kind is Batch:
@@ -234,11 +237,11 @@ class Link(Asking):
         except Refusal as refusal:
             self._refuse(request, refusal, channel, origin)
             return
+        context = self._context
         dispatcher = self.dispatcher
         method = request.method
-        context = self._context
-        watch = self.watch
         if method in dispatcher.instant:
+            watch = self.watch
             if watch is not None:
                 if watch.counts_only:
                     call.began = monotonic()
@@ -246,15 +249,16 @@ class Link(Asking):
                     watch.begun(call, context)
             self._finish(call, dispatcher.run_now(call, dispatcher.instant[method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
-            if watch is not None:
-                watch.admitted(call, context)
+            if self.watch is not None:
+                self.watch.admitted(call, context)
             self._wait_in_line(call)
-        elif call.row.standing or len(call.raw) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
-            if watch is not None:
-                watch.admitted(call, context)
+        elif call.row.standing or len(request.params) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
+            if self.watch is not None:
+                self.watch.admitted(call, context)
             self._start_held(call)
         else:
-            if watch is not None:
+            if self.watch is not None:
+                watch = self.watch
                 if watch.counts_only:
                     call.began = monotonic()
                 else:
@@ -328,6 +332,7 @@ class Link(Asking):
         elif self._take_room(call):
             self._line = self._line or deque()
             self._line.append(call)
+            self._ends_awaited = True
 
     def _take_room(self, call: Call) -> bool:
         """Debit a call before it starts or waits; without room it is refused as busy. Return whether there was."""
@@ -355,10 +360,16 @@ class Link(Asking):
             if reply is not None and call.row.standing:
                 self.holdings.stand_no_more()
             self.holdings.release(call)
+        if self._ends_awaited:
+            self._call_ended()
+
+    def _call_ended(self) -> None:
+        """Called when a call is over: start those that waited for its slot, and wake who waits for the last one."""
         if self._line:
             self._start_queued()
         if self._idle and not self.session.running:
             self._wake()
+        self._ends_awaited = bool(self._line or self._idle)
 
     def _start_queued(self) -> None:
         # A call may finish within its start; the next must not start inside it.
@@ -404,10 +415,8 @@ class Link(Asking):
             self.holdings.release(call)
         if call.row.standing:
             self.holdings.stand_no_more()
-        if self._line:
-            self._start_queued()
-        if self._idle and not self.session.running:
-            self._wake()
+        if self._ends_awaited:
+            self._call_ended()
 
     def _note(self, note: Note) -> None:
         if note.method == PROGRESS:
@@ -479,6 +488,7 @@ class Link(Asking):
             return
         idle: asyncio.Future[None] = self.loop.create_future()
         self._idle += (idle,)
+        self._ends_awaited = True
         await asyncio.wait([idle], timeout=grace)
         self._give_up()
 

@@ -14,6 +14,7 @@ import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from msgspec import UNSET, Raw
 
@@ -36,33 +37,6 @@ Carried = bytes | Request | Success
 """What one end hands the other: a frame, or a message whose payload is raw JSON as if it had been read from one."""
 
 
-def framed(message: Message | Sequence[Message], max_size: int) -> bytes:
-    """Write a message, or a batch, as one frame."""
-    frame = write(message)
-    if len(frame) > max_size:
-        raise too_long(len(frame), max_size)
-    return frame
-
-
-def handed(message: Message | Sequence[Message], max_size: int) -> Carried:
-    """Write what a request or a result carries, and anything else as one frame."""
-    given: Carried
-    if type(message) is Success:
-        payload = write(message.result)
-        if type(message.result) is Raw:
-            given = message
-        else:
-            given = Success(message.id, Raw(payload))
-    elif type(message) is Request and message.params is not UNSET:
-        payload = write(message.params)
-        given = Request(message.id, message.method, Raw(payload))
-    else:
-        return framed(message, max_size)
-    if len(payload) > max_size:
-        raise too_long(len(payload), max_size)
-    return given if payload.isascii() else framed(given, max_size)  # only the codec looks for bytes that are no text
-
-
 class MemoryChannel(ChannelDefaults):
     """One of two ends; its receiver gets what is sent on the other, `far`."""
 
@@ -76,7 +50,6 @@ class MemoryChannel(ChannelDefaults):
         "context",
         "far",
         "frame_received",
-        "give",
         "inbox",
         "message_received",
         "receiver",
@@ -93,18 +66,16 @@ class MemoryChannel(ChannelDefaults):
         self.frame_received = receiver.frame_received
         self.message_received: Callable[[Request | Success, MemoryChannel], None] | None = None
         self.request_received: Callable[[Request, MemoryChannel], None] | None = None
-        self.give: Callable[[Message | Sequence[Message], int], Carried] = framed
-        """How to write for this end."""
         if isinstance(receiver, MessageReceiver):
             self.message_received = receiver.message_received
             self.request_received = receiver.request_received
-            self.give = handed
         self.closing = False
         self._max_size = max_size
         self._loop = asyncio.get_running_loop()
         self.context: contextvars.Context = contextvars.copy_context()
         self.inbox: deque[Carried] = deque()
         self.receiving = False
+        """Whether something is being received, or waits in the inbox to be."""
         self._sent = 0
         self._told = False
         """Whether something was told since the last answer."""
@@ -120,31 +91,38 @@ class MemoryChannel(ChannelDefaults):
         if self.closing:
             return
         far = self.far
-        give = far.give
+        kind = type(message)
+        given: Any = message
+        receive: Callable[..., None] | None = None
+        self._sent += 1
         try:
-            given = give(message, self._max_size)
+            # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
+            # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
+            if kind is Success:
+                receive = far.message_received
+                later = self._told
+                payload = write(given.result)
+                given = Success(given.id, Raw(payload))
+            elif kind is Request and given.params is not UNSET:
+                receive = far.request_received
+                later = self._sent >= FAIR_CALLS
+                payload = write(given.params)
+                given = Request(given.id, given.method, Raw(payload))
+            if receive is None or not payload.isascii():  # only the codec looks for bytes that are no text
+                receive = None
+                later = False
+                given = payload = write(given)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
-        self._sent += 1
-        kind = type(given)
-        if far.receiving or far.inbox:
+        if len(payload) > self._max_size:
+            raise too_long(len(payload), self._max_size)
+        if far.receiving:
             far.inbox.append(given)
             return
-        # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
-        # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
-        receive: Callable[..., None] | None
-        if kind is Request:
-            receive = far.request_received
-            later = self._sent >= FAIR_CALLS
-        elif kind is Success:
-            receive = far.message_received
-            later = self._told
-        else:
-            receive = None
-            later = False
         if later:
             self._sent = 0
             self._told = False
+            far.receiving = True
             far.inbox.append(given)
             self._loop.call_soon(far.catch_up)
             return
@@ -152,10 +130,10 @@ class MemoryChannel(ChannelDefaults):
         try:
             # Requests and answers need no context here: a call runs in the one of its channel, an answer runs nothing.
             if receive is not None:
-                receive(given, far)  # type: ignore[arg-type]
+                receive(given, far)
             else:
                 self._told = True
-                far.context.run(far.frame_received, given, far)  # type: ignore[arg-type]
+                far.context.run(far.frame_received, given, far)
         except Exception as error:
             far.failed(error)
         finally:

@@ -41,6 +41,8 @@ class Oversize(Struct, frozen=True):
 
 Frames = list[bytes | Oversize]
 
+_strip = bytes.strip
+
 
 class FramingLost(FerruleError):
     """Nobody can say where the next frame begins; `frames` are those read before."""
@@ -107,7 +109,7 @@ class LineFramer:
         if tail:
             held += tail
             self._room = self.max_size - len(held)
-        return [*filter(bytes.strip, lines)]
+        return [*filter(_strip, lines)]
 
     def eof(self) -> Frames:
         """Return the last line, which need not have a line end."""

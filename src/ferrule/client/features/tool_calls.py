@@ -24,7 +24,6 @@ from ferrule.schema.keys import asks_version
 from ferrule.schema.methods import METHODS
 from ferrule.schema.rounds import COMPLETE
 from ferrule.schema.tools import CallToolResult, Tool
-from ferrule.wire.messages import Id
 
 FINAL = (None, COMPLETE)
 """The kinds of result that end a call; any other is looked at twice."""
@@ -89,7 +88,6 @@ class ToolCalls:
             how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
         try:
             awaited = conversation.call_tool(name, arguments, how)
-            request_id: Id | None = awaited.id
             raw: Raw = await awaited.waiter
         except asyncio.CancelledError:
             conversation.abandon(awaited)
@@ -97,7 +95,7 @@ class ToolCalls:
         except LOST as error:
             raw, _ = await self._keeper.ask_again(error, "tools/call", {"name": name, "arguments": arguments}, how)
             conversation = self._keeper.talk()
-            request_id = None
+            awaited = None  # the one that was sent again has another id
         except PeerError as refusal:
             return await self._refused(refusal, name, arguments, how, timeout, raise_on_error)
         try:
@@ -110,6 +108,7 @@ class ToolCalls:
             final = False
         if not final:
             params = {"name": name, "arguments": arguments}
+            request_id = None if awaited is None else awaited.id
             raw = await conversation.completed("tools/call", params, how, raw, request_id)
             result = await self._outcome(name, raw, on_progress, timeout)
         if result.is_error or name in self._output_checks:

@@ -257,9 +257,11 @@ class Conversation(ClientLink):
         """Send a call of a tool as `start` does; one that says nothing unusual takes the shortest path."""
         if "tools/call" not in self._allowed:
             self.allow("tools/call")
-        link = self.link
-        if self.opened is None or how.on_progress is not None or how.meta is not None:
+            if self.opened is None:
+                return self.start("tools/call", {"name": name, "arguments": arguments}, how)
+        if how.on_progress is not None or how.meta is not None:
             return self.start("tools/call", {"name": name, "arguments": arguments}, how)
+        link = self.link
         if link is None or link.closed or self.closing:
             link = self.live()
         params = ToolCall(name, arguments, self.era.introduction.plain)
