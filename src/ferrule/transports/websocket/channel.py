@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from typing import cast
 
 from ferrule.budgets.bounds import FRAMES_A_TURN
@@ -55,7 +56,7 @@ from ferrule.transports.websocket.parser import (
 from ferrule.transports.websocket.settings import ChannelSettings
 from ferrule.transports.websocket.timers import Seen, Timers
 from ferrule.wire.channel import ChannelDefaults, Receiver, Traits
-from ferrule.wire.codec import encode_within
+from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.messages import Message
 
 BEGINS, ENDS = 0.8, 0.5
@@ -93,6 +94,9 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     ) -> None:
         self._receiver = receiver
         self._settings = settings
+        self._max_size = settings.max_message_size
+        self._buffer_size = settings.frame_buffer_size
+        self._strict = settings.strict_delimiter_check
         self._server = server
         self._deflate = deflate
         self._left = left
@@ -140,19 +144,33 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Encode one message, or a batch, and let it leave at the end of this turn."""
-        if not self._closing:
-            self.send_text(encode_within(message, self._settings.max_message_size, beside=1))
+        if self._closing:
+            return
+        try:
+            payload = write(message)
+        except UNWRITABLE as reason:
+            raise unwritable(reason) from None
+        size = len(payload)
+        if size >= self._max_size:  # a line feed follows it
+            raise too_long(size + 1, self._max_size)
+        self._outgoing.append(payload)
+        self._outgoing_size = size = self._outgoing_size + size
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        if size > self._buffer_size:
+            self._flush()
 
     def send_text(self, payload: bytes) -> None:
         """Let one text, encoded already, leave at the end of this turn."""
         if self._closing:
             return
         self._outgoing.append(payload)
-        self._outgoing_size += len(payload)
+        self._outgoing_size = size = self._outgoing_size + len(payload)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        if self._outgoing_size > self._settings.frame_buffer_size:
+        if size > self._buffer_size:
             self._flush()
 
     async def wait_writable(self) -> None:
@@ -231,6 +249,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
         self._secure = transport.get_extra_info("sslcontext") is not None
         size = self._settings.frame_buffer_size
         self._transport.set_write_buffer_limits(int(size * BEGINS), int(size * ENDS))
+        self.context = copy_context()  # once: all that comes over one connection comes in one context
         self._receiver.channel_opened(self)
 
     def data_received(self, data: bytes) -> None:
@@ -242,13 +261,17 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             reader.keep(data)
             return
         events = reader.feed(data)
-        if events:
-            if self._unfinished is not None:
-                self._unfinished.done()  # from here on the receiver counts it
-            self._handle(events)
+        if not events:
+            self._note_unfinished()
+            return
+        if self._unfinished is not None:
+            self._unfinished.done()  # from here on the receiver counts it
+            if not reader.pending:
+                self._unfinished = None
+        self._handle(events)
         if self._waiting or reader.more:
             self._wait_for_turn()
-        elif not events or self._unfinished is not None:
+        elif self._unfinished is not None:
             self._note_unfinished()
 
     def _handle(self, events: Sequence[Event]) -> None:
@@ -356,11 +379,13 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     # -- reading
 
     def _receive(self, text: bytes) -> None:
-        if self._settings.strict_delimiter_check and not text.endswith(b"\n"):
+        if self._strict and not text.endswith(b"\n"):
             self._fail(Closing(PROTOCOL_ERROR, "a text must end with a line feed"))
             return
         if text.find(b"\n", 0, -1) < 0:
-            self._receiver.frame_received(text[:-1] if text.endswith(b"\n") else text, self)
+            if text.endswith(b"\n"):
+                text = text[:-1]
+            self._receiver.frame_received(text, self)
             return
         first, *others = split_messages(text)
         self._waiting.extendleft(map(Line, reversed(others)))
@@ -429,7 +454,15 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             return
         self._outgoing = []
         self._outgoing_size = 0
-        self._write(self._writer.texts(payloads) if self._deflate is None else self._deflated(payloads))
+        if self._deflate is None:
+            data = self._writer.texts(payloads)
+        else:
+            data = self._deflated(payloads)
+        if self._gone or self._secure:
+            self._write(data)
+        else:
+            self.bytes_out += len(data)
+            self._transport.write(data)
         if self.congested:
             self._note_backlog()
 

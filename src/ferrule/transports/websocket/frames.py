@@ -12,6 +12,7 @@ from msgspec import Struct
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 FIN, COMPRESSED, MASKED = 0x80, 0x40, 0x80
+FIN_TEXT = FIN | TEXT
 LONGEST_CONTROL = 125
 """Bytes of a control frame's payload (RFC 6455 §5.5)."""
 
@@ -49,8 +50,8 @@ def apply_mask(payload: bytes, key: bytes) -> bytes:
     """Mask or unmask: the four bytes of the key, over and over, on every byte of the payload (RFC 6455 §5.3)."""
     size = len(payload)
     if size <= PIECE:
-        mask = int.from_bytes((key * (size + 3 >> 2))[:size], "little")
-        return (int.from_bytes(payload, "little") ^ mask).to_bytes(size, "little")
+        mask = int.from_bytes((key * (size + 3 >> 2))[:size])
+        return (int.from_bytes(payload) ^ mask).to_bytes(size)
     mask = int.from_bytes(key * (PIECE >> 2), "little")
     whole = size - size % PIECE
     pieces = []
@@ -82,7 +83,11 @@ class PlainWriter:
         """Write every payload as one text frame that ends with a line feed."""
         parts: list[bytes] = []
         for payload in payloads:
-            parts += (frame_head(FIN | TEXT, len(payload) + 1), payload, b"\n")
+            size = len(payload) + 1
+            if size < 126 or size > 65535:
+                parts += (frame_head(FIN_TEXT, size), payload, b"\n")
+            else:  # most answers: as `frame_head` writes it, without a call
+                parts += (bytes((FIN_TEXT, 126, size >> 8, size & 255)), payload, b"\n")
         return b"".join(parts)
 
 

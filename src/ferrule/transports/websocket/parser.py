@@ -40,6 +40,9 @@ from ferrule.wire.codec import MAX_MESSAGE_SIZE
 MAX_FRAGMENTS = 100_000
 """How many parts a message may come in: tiny ones cost more to read than they bring."""
 
+LENGTHS = {126: (2, 126), 127: (8, 65536)}
+"""How many bytes of a length follow, and the least that may be written so (RFC 6455 §5.2)."""
+
 LAST_TEXT = FIN | TEXT
 _utf8 = codecs.getincrementaldecoder("utf-8")
 
@@ -101,7 +104,10 @@ class FrameReader:
         "_fragments",
         "_held",
         "_key",
+        "_key_size",
         "_kind",
+        "_masked",
+        "_max_size",
         "_missing",
         "_over",
         "_parts",
@@ -115,6 +121,9 @@ class FrameReader:
 
     def __init__(self, rules: ReadingRules, deflate: Deflate | None = None) -> None:
         self._rules = rules
+        self._masked = rules.masked
+        self._key_size = 4 * rules.masked
+        self._max_size = rules.max_size
         self._deflate = deflate
         self._held = b""
         self._first = 0
@@ -155,7 +164,12 @@ class FrameReader:
             data = self._held + data
             self._held = b""
         try:
-            at = self._read_on(data, events) if self._missing else 0
+            at = 0
+            if self._missing:
+                at = self._read_on(data, events)
+                if self._turn_over:
+                    self._keep_rest(data[at:], more=True)
+                    return events
             self._read(data, at, events)
         except Broken as broken:
             events.append(broken.violation)
@@ -179,9 +193,10 @@ class FrameReader:
     def _read(self, data: bytes, at: int, events: list[Event]) -> None:
         """Read frames from a place on; what is left of the data is held."""
         end = len(data)
-        masked = self._rules.masked
+        masked = self._masked
+        key_size = self._key_size
         left = FRAMES_A_TURN
-        while end - at >= 2 and left and self._unfolded <= BYTES_A_TURN and not self._over:
+        while end - at >= 2 and left:
             left -= 1
             first = data[at]
             size = data[at + 1]
@@ -191,18 +206,18 @@ class FrameReader:
                 self._judge(first, size)
             size &= 127
             start = at + 2
+            least = 0
             if size > LONGEST_CONTROL:
-                width = 2 if size == 126 else 8
+                width, least = LENGTHS[size]
                 start += width
                 if end < start:
                     break
-                size = self._judge_length(int.from_bytes(data[start - width : start]), width)
-            if size + len(self._parts) > self._rules.max_size:
-                self._judge_size(first)
-            if masked:
-                start += 4
-                if end < start:
-                    break
+                size = int.from_bytes(data[start - width : start])
+            if size > self._max_size or size < least or (not usual and size + len(self._parts) > self._max_size):
+                self._judge_size(first, size, least)
+            start += key_size
+            if end < start:
+                break
             stop = start + size
             if stop > end:
                 self._first, self._key, self._missing = first, data[start - 4 : start], stop - end
@@ -214,11 +229,23 @@ class FrameReader:
             at = stop
             if usual and payload.isascii():
                 events.append(payload)
-            else:
-                self._take(first, payload, events)
+                continue
+            self._take(first, payload, events)
+            if self._turn_over:
+                left = 0
+        if at < end:
+            self._keep_rest(data[at:], more=not left)
+
+    @property
+    def _turn_over(self) -> bool:
+        """Whether nothing more is taken apart now: that was the end, or as much as one turn may unfold."""
+        return self._over or self._unfolded > BYTES_A_TURN
+
+    def _keep_rest(self, rest: bytes, *, more: bool) -> None:
+        """Hold what is left of a read; `more` where frames in it wait for the next feed."""
         if not self._over:
-            self._held = data[at:]
-            self.more = len(self._held) >= 2 and (not left or self._unfolded > BYTES_A_TURN)
+            self._held = rest
+            self.more = more and len(rest) >= 2
 
     def _read_on(self, data: bytes, events: list[Event]) -> int:
         """Add to the payload of a frame that came in several reads. Return where the next begins."""
@@ -261,14 +288,10 @@ class FrameReader:
         elif opcode == BINARY and not self._rules.accept_binary:
             raise Broken(UNSUPPORTED, "only text is understood")
 
-    def _judge_length(self, size: int, width: int) -> int:
-        """Return a length that is written in the fewest bytes (RFC 6455 §5.2)."""
-        if size < 126 or (width == 8 and size < 65536):
+    def _judge_size(self, first: int, size: int, least: int) -> None:
+        """Refuse a length that could be written in fewer bytes (RFC 6455 §5.2), and a message over the limit."""
+        if size < least:
             raise Broken(PROTOCOL_ERROR, "a length is not in its shortest form")
-        return size
-
-    def _judge_size(self, first: int) -> None:
-        """Refuse what is over the limit; only what makes up a message counts."""
         if first & 15 < CLOSE:
             raise Broken(TOO_BIG, f"the limit is {self._rules.max_size} bytes")
 
