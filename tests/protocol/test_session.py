@@ -29,7 +29,7 @@ from ferrule.protocol.call import Call, Cancel, Ignored, Note, Peer, Reply, With
 from ferrule.protocol.era import Eras
 from ferrule.protocol.handshake import REVISIONS, Handshake
 from ferrule.protocol.seal import Keyring, Seal
-from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, IllegalTransition, Phase, Session
+from ferrule.protocol.session import MAX_ID, MOST_OUTLASTING, NEXT_PHASES, NOBODY, IllegalTransition, Phase, Session
 from ferrule.protocol.stateless import Sealing, Stateless
 from ferrule.schema.lifecycle import InitializeParams, ServerCapabilities
 from ferrule.schema.methods import METHODS
@@ -423,6 +423,31 @@ class TestAdmission:
         assert call.peer.capabilities.experimental is not None
         assert session.met.meta is few.meta
         assert session.met.peer is few.peer
+
+    def test_senders_that_alternate_are_each_known_by_their_own_words(self) -> None:
+        session = new_session()
+        for number in range(6):
+            name = f"client {number % 2}"
+            info = {"io.modelcontextprotocol/clientInfo": {"name": name, "version": "1"}}
+            for again in range(2):
+                call = began(session, ask(10 * number + again, "tools/list", {"_meta": info}, modern=True))
+                assert call.era is session.stateless
+                assert call.peer.implementation == Implementation(name=name, version="1")
+
+    def test_words_without_a_version_name_nobody(self) -> None:
+        """Whoever says no version belongs to the handshake era, however often it says the same."""
+        session = new_session()
+        for number in range(3):
+            call = began(session, ask(number, "ping", {"_meta": {"progressToken": 1}}))
+            assert call.era is session.handshake
+            assert session.met is NOBODY
+
+    def test_a_call_after_a_handshake_is_no_retry_whatever_it_says(self) -> None:
+        """Its caller is asked while the call waits; only the stateless era calls again with answers."""
+        state = {"name": "add", "requestState": "s"}
+        for extra in ({}, {"_meta": {"progressToken": 1}}):
+            assert not began(greeted(), ask(1, "tools/call", {**state, **extra})).retry
+        assert began(new_session(), ask(1, "tools/call", state, modern=True)).retry
 
     @pytest.mark.parametrize("modern", [False, True], ids=["handshake", "stateless"])
     def test_metadata_over_its_bound_is_refused_in_few_words(self, modern: bool) -> None:
