@@ -90,7 +90,7 @@ class Channel(Protocol):
 
     @property
     def context(self) -> Context | None:
-        """The context in which calls run, where what comes in is handed over inside somebody else's."""
+        """The context in which calls run, where all that comes over the channel shares one; None: each in its own."""
 
     @property
     def congested(self) -> bool:
