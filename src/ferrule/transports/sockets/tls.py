@@ -16,6 +16,9 @@ from ferrule.errors import SetupError
 from ferrule.identity.verifier import Certificate
 from ferrule.settings.option import FilePath
 
+HTTP2 = "h2"
+"""Its name in the handshake (RFC 9113 §3.2)."""
+
 
 class TlsSettings(Struct, frozen=True):
     """Whom to trust, and who we are."""

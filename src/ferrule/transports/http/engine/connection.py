@@ -45,15 +45,12 @@ from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
 from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
 from ferrule.transports.http.heads import EMPTY_HEAD
 from ferrule.transports.http.message import HttpRequest, Transfer
-from ferrule.transports.sockets.tls import chosen_protocol, peer_certificate
+from ferrule.transports.sockets.tls import HTTP2, chosen_protocol, peer_certificate
 
 logger = logging.getLogger("ferrule.http")
 
-HTTP2 = "h2"
-"""Its name in the TLS handshake."""
 AT_REST, READING, SCHEDULED = range(3)
 """Whether the buffer is being read: not now, right now, again in the next turn of the loop."""
-
 NEVER = math.inf
 MAX_WAITING = 16 * 1024
 """How much may wait behind the request in hand before reading stops."""
@@ -213,13 +210,11 @@ class Connection(Incoming, asyncio.Protocol):
         self.answer = None
         self.state = LOST[self.state]
         self._discard()
-        if self._held:
-            self._count(0)
+        self._settle()
         if self._half_closed is not None:
             self._half_closed.end()
         self.ledger.forget(self)
-        if self._waiters is not None:
-            self.resume_writing()
+        self.resume_writing()
         unread.drained(self)
         if answer is not None:
             try:
@@ -575,8 +570,7 @@ class Connection(Incoming, asyncio.Protocol):
         self.last = True
 
     def sweep(self, now: float) -> None:
-        """Look at the deadlines."""
-        # Thousands are idle: of one whose peer has taken all, nothing need be asked until more is written.
+        """Look at the deadlines. Thousands are idle: whose peer has taken all is not asked until more is written."""
         if self.written != self._all_taken:
             backlog = self._transport.get_write_buffer_size()
             if backlog:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
 from ferrule.supervision.scope import Scope
-from ferrule.transports.http.engine.connection import HTTP2, Connection
+from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
 from ferrule.transports.http.message import Handle, Transfer
 from ferrule.transports.http.settings import EngineSettings, Http2Settings
 from ferrule.transports.sockets.accept import Accepting, LingeringCloses
 from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import duplicates, listen
-from ferrule.transports.sockets.tls import ask_for_certificates, server_context
+from ferrule.transports.sockets.tls import HTTP2, ask_for_certificates, server_context
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
 
 if TYPE_CHECKING:
