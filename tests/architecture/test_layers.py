@@ -44,6 +44,10 @@ LATE_IMPORTS = {
         "hashlib",
     ): "only a call that asks is bound, and hashes load a cipher library",
     ("telemetry/receipts.py", "cryptography"): "only a chain with a key is sealed",
+    (
+        "telemetry/receipt_writer.py",
+        "ferrule.telemetry.receipt_database",
+    ): "only who keeps receipts in a SQLite file needs SQLite",
     ("auth/jose.py", "joserfc"): "optional: authorization is an extra",
     ("auth/client/store.py", "keyring"): "optional: not every system has one",
     ("auth/jose.py", "cryptography"): "only keys and signatures need it",

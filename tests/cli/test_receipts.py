@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from ferrule.cli.main import main
-from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings
+from ferrule.telemetry.receipt_writer import ReceiptSettings, ReceiptWriter
 from ferrule.telemetry.receipts import NO_HASH, Receipt, ReceiptCaller, ReceiptChain, ReceiptPeer, signer
 
 SECRET = bytes(range(32))
@@ -232,7 +232,7 @@ def test_what_a_peer_wrote_is_no_formula_and_no_escape_code(tmp_path: Path, caps
 
 
 def test_the_folder_of_a_running_server_can_be_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = ReceiptFiles(tmp_path, settings=ReceiptSettings(commit_interval=0.001))
+    files = ReceiptWriter(tmp_path, settings=ReceiptSettings(commit_interval=0.001))
     files.start()
     try:
         [path] = tmp_path.glob("*.jsonl")
@@ -242,7 +242,7 @@ def test_the_folder_of_a_running_server_can_be_verified(tmp_path: Path, capsys: 
     finally:
         files.close()
     assert ended("verify", str(tmp_path)) == 1
-    again = ReceiptFiles(tmp_path)
+    again = ReceiptWriter(tmp_path)
     again.start()
     again.close()
     capsys.readouterr()
@@ -284,3 +284,27 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_receipts_in_a_sqlite_file_are_read_like_those_in_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "receipts.db"
+    writer = ReceiptWriter(path, settings=ReceiptSettings(commit_interval=0.001))
+    writer.start()
+    for number in range(5):
+        writer.record(call(number, f"tool_{number}"))
+    writer.close()
+    assert ended("verify", str(path)) == 0
+    assert capsys.readouterr().out.endswith(": 6 records are right\n")
+    assert ended("tail", str(path), "-n", "2", "--json") == 0
+    assert [json.loads(line)["target"] for line in capsys.readouterr().out.splitlines()] == ["tool_3", "tool_4"]
+    assert ended("show", str(path), "--target", "tool_2") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert ended("export", str(path), "--csv") == 0
+    assert [row["n"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == list("012345")
+    path.write_bytes(b"x" * 5000)
+    assert ended("verify", str(path)) == 1
+    assert "holds no receipts" in capsys.readouterr().err
+    assert ended("verify", str(tmp_path / "none.db")) == 1
+    assert "there is no file" in capsys.readouterr().err

@@ -17,7 +17,8 @@ import pytest
 
 from ferrule.errors import SetupError
 from ferrule.telemetry import receipt_files
-from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings, files_in, last_hash_in, verify_folder
+from ferrule.telemetry.receipt_files import files_in
+from ferrule.telemetry.receipt_writer import ReceiptSettings, ReceiptWriter, last_hash, place_of, verify_place
 from ferrule.telemetry.receipts import NO_HASH, Receipt, checker, signer
 
 SECRET = bytes(range(32))
@@ -49,12 +50,12 @@ def until(condition: Callable[[], bool]) -> None:
 
 def all_right(folder: Path) -> bool:
     """Whether every file of a folder is right."""
-    return all(found.ok for found in verify_folder(folder).values())
+    return all(found.ok for found in verify_place(place_of(folder)).values())
 
 
 def test_receipts_are_written_in_order_with_the_digests_of_their_contents(tmp_path: Path) -> None:
     """OBSV-03"""
-    files = ReceiptFiles(tmp_path / "receipts", node="a1", settings=QUICK)
+    files = ReceiptWriter(tmp_path / "receipts", node="a1", settings=QUICK)
     files.start()
     for number in range(100):
         assert files.record(call(number), b"arguments", b"results!")
@@ -69,7 +70,7 @@ def test_receipts_are_written_in_order_with_the_digests_of_their_contents(tmp_pa
 
 
 def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
-    files = ReceiptFiles(tmp_path / "receipts", settings=QUICK)
+    files = ReceiptWriter(tmp_path / "receipts", settings=QUICK)
     files.start()
     files.close()
     [path] = files_in(tmp_path / "receipts")
@@ -78,7 +79,9 @@ def test_nobody_else_may_read_the_files(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_full_is_followed_by_another_that_begins_with_its_hash(tmp_path: Path) -> None:
-    files = ReceiptFiles(tmp_path, settings=ReceiptSettings(commit_interval=0.001, max_file=2_000), sign=signer(SECRET))
+    files = ReceiptWriter(
+        tmp_path, settings=ReceiptSettings(commit_interval=0.001, max_file=2_000), sign=signer(SECRET)
+    )
     files.start()
     for number in range(60):
         files.record(call(number))
@@ -87,7 +90,7 @@ def test_a_file_that_is_full_is_followed_by_another_that_begins_with_its_hash(tm
     names = [path.name for path in files_in(tmp_path)]
     assert len(names) > 5
     assert [int(name.removesuffix(".jsonl").rpartition("-")[2]) for name in names] == list(range(1, len(names) + 1))
-    found = verify_folder(tmp_path, check=checker(_public()))
+    found = verify_place(place_of(tmp_path), check=checker(_public()))
     assert [each.problem for each in found.values()] == [""] * len(names)
     assert all(each.sealed == each.records - 2 for each in found.values())
     assert sum(record["kind"] == "call" for record in records(tmp_path)) == 60
@@ -102,7 +105,7 @@ def _public() -> bytes:
 def test_a_file_that_is_missing_or_changed_shows_in_the_next(tmp_path: Path) -> None:
     """OBSV-03"""
     for _ in range(3):
-        files = ReceiptFiles(tmp_path, settings=QUICK)
+        files = ReceiptWriter(tmp_path, settings=QUICK)
         files.start()
         files.record(call())
         files.close()
@@ -110,21 +113,21 @@ def test_a_file_that_is_missing_or_changed_shows_in_the_next(tmp_path: Path) -> 
     assert all_right(tmp_path)
     kept = second.read_bytes()
     second.write_bytes(kept.replace(b"tool_0", b"tool_1"))
-    assert verify_folder(tmp_path)[third.name].problem == "the chain does not follow the one before it"
+    assert verify_place(place_of(tmp_path))[third.name].problem == "the chain does not follow the one before it"
     second.write_bytes(b"".join(kept.splitlines(keepends=True)[:-1]))
-    assert verify_folder(tmp_path)[third.name].problem == "the chain does not follow the one before it"
+    assert verify_place(place_of(tmp_path))[third.name].problem == "the chain does not follow the one before it"
     second.write_bytes(kept)
     first.unlink()
-    assert verify_folder(tmp_path)[second.name].problem == "the chain does not follow the one before it"
+    assert verify_place(place_of(tmp_path))[second.name].problem == "the chain does not follow the one before it"
 
 
 def test_a_restart_goes_on_where_a_crash_left_off(tmp_path: Path) -> None:
     """What was half written is no record."""
     program = (
         "import os, sys, time\n"
-        "from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings\n"
+        "from ferrule.telemetry.receipt_writer import ReceiptSettings, ReceiptWriter\n"
         "from ferrule.telemetry.receipts import Receipt\n"
-        "files = ReceiptFiles(sys.argv[1], settings=ReceiptSettings(commit_interval=0.001))\n"
+        "files = ReceiptWriter(sys.argv[1], settings=ReceiptSettings(commit_interval=0.001))\n"
         "files.start()\n"
         "while files.written < 50:\n"
         "    files.record(Receipt(target='x'))\n"
@@ -136,17 +139,17 @@ def test_a_restart_goes_on_where_a_crash_left_off(tmp_path: Path) -> None:
     [path] = files_in(tmp_path)
     with open(path, "ab") as file:
         file.write(b'{"v":1,"n":')
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     files.start()
     files.record(call())
     files.close()
-    found = verify_folder(tmp_path)
+    found = verify_place(place_of(tmp_path))
     assert [each.problem for each in found.values()] == ["", ""]
     assert next(iter(found.values())).records > 50
 
 
 def test_a_full_queue_loses_receipts_and_says_how_many(tmp_path: Path) -> None:
-    files = ReceiptFiles(tmp_path, settings=ReceiptSettings(commit_interval=0.05, queue=10))
+    files = ReceiptWriter(tmp_path, settings=ReceiptSettings(commit_interval=0.05, queue=10))
     files.start()
     taken = [files.record(call(number)) for number in range(30)]
     assert taken.count(False) == files.lost >= 19
@@ -172,7 +175,7 @@ def test_a_full_disk_loses_receipts_says_so_once_and_goes_on_when_there_is_room(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(receipt_files.os, "write", writing)
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     files.start()
     files.record(call(1))
     until(lambda: files.written == 1)
@@ -203,7 +206,7 @@ def test_a_file_that_cannot_be_cut_is_left_and_another_begun(tmp_path: Path, mon
             raise OSError(errno.EIO, "Input/output error")
         fsync(file)
 
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     files.start()
     monkeypatch.setattr(receipt_files.os, "fsync", failing)
     monkeypatch.setattr(receipt_files.os, "ftruncate", failing)
@@ -220,7 +223,7 @@ def test_a_file_that_cannot_be_cut_is_left_and_another_begun(tmp_path: Path, mon
 
 def test_seals_come_after_so_many_records_and_at_the_end(tmp_path: Path) -> None:
     settings = ReceiptSettings(commit_interval=0.001, seal_every=10)
-    files = ReceiptFiles(tmp_path, settings=settings, sign=signer(SECRET), key_name="k")
+    files = ReceiptWriter(tmp_path, settings=settings, sign=signer(SECRET), key_name="k")
     files.start()
     for number in range(25):
         files.record(call(number))
@@ -229,13 +232,13 @@ def test_seals_come_after_so_many_records_and_at_the_end(tmp_path: Path) -> None
     kinds = [record["kind"] for record in records(tmp_path)]
     assert kinds.count("seal") == 3
     assert kinds[-1] == "seal"
-    [found] = verify_folder(tmp_path, check=checker(_public())).values()
+    [found] = verify_place(place_of(tmp_path), check=checker(_public())).values()
     assert (found.ok, found.seals) == (True, 3)
 
 
 def test_a_seal_comes_after_a_while_without_any_call(tmp_path: Path) -> None:
     settings = ReceiptSettings(commit_interval=0.001, seal_interval=0.05)
-    files = ReceiptFiles(tmp_path, settings=settings, sign=signer(SECRET))
+    files = ReceiptWriter(tmp_path, settings=settings, sign=signer(SECRET))
     files.start()
     files.record(call())
     until(lambda: any(record["kind"] == "seal" for record in records(tmp_path)))
@@ -249,7 +252,7 @@ def test_old_files_are_removed_and_leave_their_last_hash(tmp_path: Path) -> None
     """Thirty days by default."""
     assert ReceiptSettings().keep_days == 30
     for _ in range(3):
-        files = ReceiptFiles(tmp_path, settings=QUICK)
+        files = ReceiptWriter(tmp_path, settings=QUICK)
         files.start()
         files.record(call())
         files.close()
@@ -257,7 +260,7 @@ def test_old_files_are_removed_and_leave_their_last_hash(tmp_path: Path) -> None
     for path in files_in(tmp_path)[:2]:
         os.utime(path, (old, old))
     third = files_in(tmp_path)[2]
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     files.start()
     files.close()
     assert files_in(tmp_path)[0] == third
@@ -270,10 +273,10 @@ def test_old_files_are_removed_and_leave_their_last_hash(tmp_path: Path) -> None
 
 
 def test_two_processes_cannot_write_into_one_folder(tmp_path: Path) -> None:
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     files.start()
     with pytest.raises(SetupError, match="another process writes receipts"):
-        ReceiptFiles(tmp_path).start()
+        ReceiptWriter(tmp_path).start()
     with pytest.raises(SetupError, match="being written already"):
         files.start()
     files.close()
@@ -283,11 +286,11 @@ def test_two_processes_cannot_write_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_before_the_start_or_after_the_end(tmp_path: Path) -> None:
-    files = ReceiptFiles(tmp_path, settings=QUICK)
+    files = ReceiptWriter(tmp_path, settings=QUICK)
     assert files.close()
     assert not files.record(call())
     assert files.lost == 1
-    assert last_hash_in(tmp_path) == NO_HASH
+    assert last_hash(place_of(tmp_path)) == NO_HASH
     files.start()
     files.close()
     assert not files.record(call())
@@ -296,7 +299,7 @@ def test_nothing_is_kept_before_the_start_or_after_the_end(tmp_path: Path) -> No
 
 def test_recording_costs_the_call_little(tmp_path: Path) -> None:
     """OBSV-01: hashing and writing are the work of another thread."""
-    files = ReceiptFiles(tmp_path, settings=ReceiptSettings(commit_interval=10.0))
+    files = ReceiptWriter(tmp_path, settings=ReceiptSettings(commit_interval=10.0))
     files.start()
     best = float("inf")
     for _ in range(5):

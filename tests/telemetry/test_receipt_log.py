@@ -37,7 +37,8 @@ from ferrule import (
     Verifier,
 )
 from ferrule.telemetry.exposition import expose
-from ferrule.telemetry.receipt_files import ReceiptFiles, files_in, verify_folder
+from ferrule.telemetry.receipt_files import files_in
+from ferrule.telemetry.receipt_writer import ReceiptWriter, place_of, verify_place
 from ferrule.telemetry.receipts import checker
 from ferrule.testing import ERAS
 
@@ -105,7 +106,7 @@ def test_each_request_leaves_one_receipt(tmp_path: Path, era: Any) -> None:
             await client.ping()
 
     asyncio.run(main())
-    assert all(found.ok for found in verify_folder(tmp_path / "kept").values())
+    assert all(found.ok for found in verify_place(place_of(tmp_path / "kept")).values())
     found = [
         (record.get("method"), record.get("target"), record.get("outcome")) for record in records(tmp_path / "kept")
     ]
@@ -166,7 +167,7 @@ def test_contents_are_kept_by_rule_and_redacted(tmp_path: Path) -> None:
     assert added["content"]["result"]["content"] == "[redacted]"
     assert added["content"]["result"]["structuredContent"] == {"result": 3}
     assert "content" not in failed
-    assert all(found.ok for found in verify_folder(tmp_path).values())
+    assert all(found.ok for found in verify_place(place_of(tmp_path)).values())
 
 
 class Tokens(Verifier):
@@ -220,7 +221,7 @@ def test_a_key_seals_the_chain(tmp_path: Path) -> None:
     for name, given in (("file", pem), ("bytes", SECRET)):
         folder = tmp_path / name
         asyncio.run(main(Receipts(folder, signing_key=given)))
-        [found] = verify_folder(folder, check=check).values()
+        [found] = verify_place(place_of(folder), check=check).values()
         assert (found.ok, found.seals) == (True, 1)
         [opening] = records(folder, "open")
         public = key.public_key().public_bytes_raw()
@@ -242,7 +243,7 @@ def test_the_chain_goes_on_in_the_next_run_of_the_server(tmp_path: Path) -> None
     asyncio.run(main())
     assert len(files_in(tmp_path)) == 4
     assert len(calls(tmp_path)) == 8
-    assert all(found.ok for found in verify_folder(tmp_path).values())
+    assert all(found.ok for found in verify_place(place_of(tmp_path)).values())
 
 
 # -- when receipts cannot be kept
@@ -254,14 +255,14 @@ class StuckDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.released = threading.Event()
         self.reached = threading.Event()
-        write = ReceiptFiles._write
+        write = ReceiptWriter._write
 
-        def stuck(files: ReceiptFiles, data: bytes, *, final: bool) -> None:
+        def stuck(files: ReceiptWriter, lines: list[bytes], *, final: bool) -> None:
             self.reached.set()
             self.released.wait(PATIENCE)
-            write(files, data, final=final)
+            write(files, lines, final=final)
 
-        monkeypatch.setattr(ReceiptFiles, "_write", stuck)
+        monkeypatch.setattr(ReceiptWriter, "_write", stuck)
 
 
 def test_calls_go_on_while_the_disk_hangs_and_what_is_lost_is_counted(
@@ -287,7 +288,7 @@ def test_calls_go_on_while_the_disk_hangs_and_what_is_lost_is_counted(
     lost, before, during = asyncio.run(main())
     assert during < 5 * before + 0.001
     assert sum(record["about"]["lost"] for record in records(tmp_path, "gap")) == lost
-    assert all(found.ok for found in verify_folder(tmp_path).values())
+    assert all(found.ok for found in verify_place(place_of(tmp_path)).values())
 
 
 async def cpu_of_calls(client: Client, count: int) -> float:
@@ -387,7 +388,7 @@ def test_a_full_disk_loses_receipts_and_no_calls_unless_they_are_required(tmp_pa
     assert (int(refused) >= 50) == required
     assert (int(refused) == 0) != required
     assert "receipts cannot be written" in done.stderr
-    assert all(found.ok for found in verify_folder(folder).values())
+    assert all(found.ok for found in verify_place(place_of(folder)).values())
     assert records(folder, "gap")
     assert calls(folder)[-1]["outcome"] == "ok"
 

@@ -1,4 +1,4 @@
-"""`ferrule receipts verify|tail|show|export DIR`: check and read what `Server(receipts=DIR)` has written.
+"""`ferrule receipts verify|tail|show|export PLACE`: check and read what `Server(receipts=PLACE)` has written.
 
 Rule: what a peer wrote is shown with its control characters escaped, and is no formula in a spreadsheet.
 """
@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct
 
 from ferrule.errors import SetupError
 from ferrule.supervision.logs import escaped
-from ferrule.telemetry.receipt_files import files_in, lines_of, verify_folder
+from ferrule.telemetry.receipt_writer import ReceiptPlace, is_database, place_of, verify_place
 from ferrule.telemetry.receipts import CheckSignature, Receipt, Verification, checker, public_key
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def configure(parser: CommandParser) -> None:
     show = actions.add_parser("show", help="show records that fit")
     export = actions.add_parser("export", help="write all records, as JSON lines unless told otherwise")
     for action in (verify, tail, show, export):
-        action.add_argument("folder", metavar="DIR", help="the folder of the receipts")
+        action.add_argument("place", metavar="DIR", help="the folder of the receipts, or their SQLite file")
         action.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="as JSON")
     for action in (tail, show, export):
         action.add_argument("--csv", action="store_true", help="as comma-separated values")
@@ -67,37 +67,50 @@ def configure(parser: CommandParser) -> None:
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     """Run the command; ends with exit code 1 where a chain is not right."""
-    folder = Path(options.folder)
-    if not folder.is_dir():
-        raise SetupError(f"there is no folder {options.folder}: give the one of Server(receipts=…)")
-    if not files_in(folder):
-        raise SetupError(f"there are no receipts in {options.folder}")
+    place = _place(Path(options.place))
+    try:
+        _read_place(place, options)
+    except BrokenPipeError:
+        # Whoever read has seen enough, as `head` does; Python would complain once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as reason:
+        raise SetupError(f"the receipts in {options.place} cannot be read: {reason}") from None
+
+
+def _place(path: Path) -> ReceiptPlace:
+    if is_database(path):
+        if not path.is_file():
+            raise SetupError(f"there is no file {path}: give the one of Server(receipts=…)")
+    elif not path.is_dir():
+        raise SetupError(f"there is no folder {path}: give the one of Server(receipts=…)")
+    return place_of(path)
+
+
+def _read_place(place: ReceiptPlace, options: argparse.Namespace) -> None:
+    if not place.names():
+        raise SetupError(f"there are no receipts in {options.place}")
     if options.action == "verify":
-        _verify(folder, options)
+        _verify(place, options)
         return
-    lines: Iterable[Line] = _lines(folder)
+    lines: Iterable[Line] = _lines(place)
     if options.action == "tail":
         lines = deque(lines, maxlen=max(options.n, 0))
     elif options.action == "show":
         lines = (line for line in lines if _fits(line.receipt, options))
     elif not options.csv and not options.tsv:
         options.json = True
-    try:
-        _print(lines, options)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read has seen enough, as `head` does; Python would complain once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print(lines, options)
+    sys.stdout.flush()
 
 
 # -- verify
 
 
-def _verify(folder: Path, options: argparse.Namespace) -> None:
+def _verify(place: ReceiptPlace, options: argparse.Namespace) -> None:
     check: CheckSignature | None = None
     if options.key is not None:
         check = checker(public_key(options.key))
-    found = verify_folder(folder, check=check)
+    found = verify_place(place, check=check)
     ok = all(each.ok for each in found.values())
     if options.json:
         files = [{"file": name, "ok": each.ok, **msgspec.to_builtins(each)} for name, each in found.items()]
@@ -126,13 +139,13 @@ def _told(name: str, found: Verification) -> str:
 # -- records
 
 
-def _lines(folder: Path) -> Iterator[Line]:
-    for path in files_in(folder):
-        for number, written in enumerate(lines_of(path), 1):
+def _lines(place: ReceiptPlace) -> Iterator[Line]:
+    for name in place.names():
+        for number, written in enumerate(place.lines(name), 1):
             try:
-                yield Line(path.name, written.removesuffix(b"\n"), _read(written))
+                yield Line(name, written.removesuffix(b"\n"), _read(written))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as reason:
-                raise SetupError(f"{path.name}:{number} cannot be read: {escaped(str(reason))}") from None
+                raise SetupError(f"{name}:{number} cannot be read: {escaped(str(reason))}") from None
 
 
 def _fits(receipt: Receipt, options: argparse.Namespace) -> bool:

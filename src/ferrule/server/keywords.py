@@ -118,7 +118,7 @@ class ServerKeywords(TypedDict, total=False):
     tracing: Tracing | Mapping[str, Any] | bool | None
     """Whether requests become OpenTelemetry spans, or Tracing(…); None: if the environment names an exporter."""
     receipts: FilePath | Receipts | Mapping[str, Any] | None
-    """The folder in which a receipt of every request is kept, or Receipts(…)."""
+    """The folder, or the SQLite file, in which a receipt of every request is kept, or Receipts(…)."""
     metrics: bool
     """Whether metrics are recorded from the start; an HTTP listener that shows them has them recorded anyway."""
     rate: Mapping[str, str] | None

@@ -20,7 +20,7 @@ from ferrule.errors import SetupError
 from ferrule.identity.principal import Principal
 from ferrule.schema.model import Implementation
 from ferrule.telemetry.observer import ObservedRequest, Observer, Outcome
-from ferrule.telemetry.receipt_files import ReceiptFiles, ReceiptSettings
+from ferrule.telemetry.receipt_writer import ReceiptSettings, ReceiptWriter
 from ferrule.telemetry.receipts import MIN_KEY, Receipt, ReceiptCaller, ReceiptPeer, Sign, key_id, private_key, signer
 from ferrule.telemetry.redaction import RecordRule
 from ferrule.telemetry.trace_context import trace_in_headers, trace_in_meta
@@ -34,8 +34,6 @@ DENIALS = frozenset({"forbidden", "unauthorized"})
 """Reasons of a refusal that are the verdict of a policy."""
 MAX_TEXT = 256
 """Characters of what a peer wrote that a receipt repeats."""
-KEY_FILE = "digest.key"
-"""Holds the key for digests, where none is given."""
 KEY_SIZE = 32
 CLOSE_TIMEOUT = 2.0
 """Seconds a server that stops gives its last receipts."""
@@ -45,6 +43,7 @@ class Receipts(ReceiptSettings, frozen=True):
     """Where receipts are kept, and what they hold; times are in seconds."""
 
     folder: FilePath
+    """The folder of their files, or one SQLite file: a name that ends in `.db`, `.sqlite` or `.sqlite3`."""
     node: str = ""
     """The name of this process in its receipts; empty for the name of the machine."""
     required: bool = False
@@ -54,7 +53,7 @@ class Receipts(ReceiptSettings, frozen=True):
     keyed: bool = True
     """Whether digests have a key, so that nobody finds a short argument by trying all of them."""
     digest_key: bytes | str | None = None
-    """That key; None for one that is made and kept in the folder, in `digest.key`."""
+    """That key; None for one that is made and kept in the folder, in `digest.key`, or beside the SQLite file."""
     signing_key: bytes | FilePath | None = None
     """An Ed25519 key that seals the chain: a PEM file, or the 32 bytes; None for no seals."""
 
@@ -79,13 +78,12 @@ class Receipts(ReceiptSettings, frozen=True):
             return self.digest_key.encode()
         return self.digest_key or b""
 
-    def key_in(self, folder: Path) -> bytes | None:
-        """Return the key for digests, which is made where there is none yet; None for digests without one."""
+    def key_in(self, path: Path) -> bytes | None:
+        """Return the key for digests, kept in a file unless it is given; None for digests without one."""
         if not self.keyed:
             return None
         if self.digest_key is not None:
             return self._digest_key
-        path = folder / KEY_FILE
         try:
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -129,7 +127,7 @@ class ReceiptLog(Observer):
         if seal_key is not None:
             sign = signer(seal_key)
             key_name = key_id(seal_key)
-        self._files = ReceiptFiles(
+        self._writer = ReceiptWriter(
             Path(receipts.folder),
             node=receipts.node or socket.gethostname(),
             software=software,
@@ -158,7 +156,7 @@ class ReceiptLog(Observer):
             if self._users > 1:
                 return
             try:
-                await asyncio.to_thread(self._files.start)
+                await asyncio.to_thread(self._writer.start)
             except OSError as reason:
                 self._users -= 1
                 raise SetupError(f"receipts cannot be written to {self.receipts.folder}: {reason}") from None
@@ -172,7 +170,7 @@ class ReceiptLog(Observer):
         async with self._lock:
             self._users -= 1
             if not self._users:
-                await asyncio.to_thread(self._files.close, CLOSE_TIMEOUT)
+                await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
 
     # -- calls
 
@@ -182,7 +180,7 @@ class ReceiptLog(Observer):
 
     def take_room(self) -> bool:
         """Reserve room for the receipt of a call that begins; return False where there is none."""
-        if self._files.failure or not self._files.has_room(self._coming):
+        if self._writer.failure or not self._writer.has_room(self._coming):
             return False
         self._coming += 1
         return True
@@ -207,24 +205,24 @@ class ReceiptLog(Observer):
             ms=int(request.seconds * 1_000_000) / 1000,
             trace=_trace(request),
         )
-        self._files.record(receipt, arguments, result)
+        self._writer.record(receipt, arguments, result)
 
     # -- facts
 
     @property
     def written(self) -> int:
         """How many receipts were written."""
-        return self._files.written
+        return self._writer.written
 
     @property
     def lost(self) -> int:
         """How many could not be kept."""
-        return self._files.lost
+        return self._writer.lost
 
     @property
     def failure(self) -> str:
         """Why the last ones could not be written; empty where they were."""
-        return self._files.failure
+        return self._writer.failure
 
 
 def _caller(origin: Origin) -> ReceiptCaller | UnsetType:
@@ -259,7 +257,7 @@ def _trace(request: ObservedRequest) -> str | UnsetType:
 
 
 def receipt_log_of(given: object, whose: str) -> ReceiptLog:
-    """Return what the option `receipts` of a server names: a folder, Receipts(…) or a table of its options."""
+    """Return what the option `receipts` of a server names: a path, Receipts(…) or a table of its options."""
     if isinstance(given, str | os.PathLike):
         return ReceiptLog(Receipts(given))
     if isinstance(given, Mapping):
