@@ -223,6 +223,26 @@ async def test_a_worker_that_dies_while_its_successor_begins_has_only_one(progra
     assert await processes_that_answer(one.url, "handshake") <= set(one.workers)
 
 
+async def test_a_successor_that_hangs_is_killed_and_the_worker_stays(program: Start, tmp_path: Path) -> None:
+    """It would else block this reload and every later one."""
+    hangs = tmp_path / "hangs"
+    text = PROGRAM.replace("kept = []", f"kept = []\nif os.path.exists({str(hangs)!r}): time.sleep(60)")
+    one = program(1, text, worker_ready_timeout=1)
+    hangs.touch()
+    before = one.workers
+    one.signal(signal.SIGHUP)
+    await until(lambda: len(one.workers) == 2)
+    await until(lambda: one.workers == before, within=10)
+    assert await processes_that_answer(one.url, "handshake") == set(before)
+    hangs.unlink()
+    one.signal(signal.SIGHUP)
+    await until(lambda: before[0] not in one.workers)
+    one.signal(signal.SIGTERM)
+    code, said = one.end()
+    assert code == 0
+    assert "worker 0 is not replaced: its successor did not serve within 1 s and was killed" in said
+
+
 async def test_all_sessions_of_a_worker_move_to_its_successor(program: Start) -> None:
     """CRA-08: ten thousand with FERRULE_LONG, in five seconds, and each is there afterwards.
 

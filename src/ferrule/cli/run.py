@@ -197,6 +197,7 @@ def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any], p
             options,
             max_age=settings.worker_max_age,
             max_memory=settings.worker_max_memory,
+            ready_timeout=settings.worker_ready_timeout,
         )
         return
     if kind.claim is None:

@@ -532,6 +532,7 @@ class Server:
         workers: int | None = None,
         worker_max_age: float | None = None,
         worker_max_memory: int | None = None,
+        worker_ready_timeout: float = 60.0,
         **options: Unpack[HttpKeywords],
     ) -> None: ...
     @overload
@@ -542,6 +543,7 @@ class Server:
         workers: int | None = None,
         worker_max_age: float | None = None,
         worker_max_memory: int | None = None,
+        worker_ready_timeout: float = 60.0,
         **options: Unpack[WebSocketListenerKeywords],
     ) -> None: ...
     @overload
@@ -554,6 +556,7 @@ class Server:
         workers: int | None = None,
         worker_max_age: float | None = None,
         worker_max_memory: int | None = None,
+        worker_ready_timeout: float = 60.0,
         **options: Unpack[TcpKeywords],
     ) -> None: ...
     @overload

@@ -62,6 +62,8 @@ class Oversight(Struct, frozen=True, kw_only=True):
     transport: str
     options: dict[str, Any]
     recycle: RecycleRule = RecycleRule()
+    ready_timeout: float = 60.0
+    """How many seconds the successor of a worker may take until it serves."""
 
 
 class WorkerDied(FerruleError):
@@ -146,8 +148,20 @@ class Slot:
         # Where it dies meanwhile another is started in its place, and others must not find two there.
         ended = asyncio.ensure_future(before.wait())
         ended.add_done_callback(lambda over: None if over.cancelled() else successor.kill())
+        limit = self._overseer.ready_timeout
         try:
-            await self._begin(successor)
+            async with asyncio.timeout(limit):
+                await self._begin(successor)
+        except TimeoutError:
+            successor.kill()
+            await successor.wait()
+            logger.error(
+                "worker %d is not replaced: its successor did not serve within %g s and was killed, the worker stays; "
+                "worker_ready_timeout allows more",
+                self.number,
+                limit,
+            )
+            return False
         except FerruleError as error:
             logger.error("the worker is not replaced: %s", error)
             return False
@@ -183,6 +197,11 @@ class Overseer:
         """Held while a worker is replaced: never two at once."""
         self._monitor: WorkersMonitor | None = None
         self._stopping = False
+
+    @property
+    def ready_timeout(self) -> float:
+        """How many seconds the successor of a worker may take until it serves."""
+        return self._oversight.ready_timeout
 
     def plan_of(self, slot: int, listening: list[int], status: int, succeeds: bool) -> WorkerPlan:
         """Return what a worker is told."""
@@ -284,12 +303,13 @@ class Overseer:
             self._reloading = asyncio.ensure_future(self._reload())
 
     async def _reload(self) -> None:
+        replaced = 0
         for slot in self.slots:
             if self._stopping:
                 return
             async with self._replacing:
-                await slot.replace()
-        logger.info("all workers are replaced")
+                replaced += await slot.replace()
+        logger.info("%d of %d workers are replaced", replaced, len(self.slots))
 
     async def _recycle(self, rule: RecycleRule) -> None:
         """Replace workers that are old or hold much memory, one after the other."""
@@ -354,6 +374,7 @@ def oversee(
     *,
     max_age: float | None = None,
     max_memory: int | None = None,
+    ready_timeout: float = 60.0,
 ) -> None:
     """Keep the workers of a server until a signal comes; ends the process where that ended with an error."""
     oversight = Oversight(
@@ -363,6 +384,7 @@ def oversee(
         transport=transport,
         options=options,
         recycle=RecycleRule(max_age, max_memory),
+        ready_timeout=ready_timeout,
     )
     code = asyncio.run(Overseer(oversight).run())
     if code:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ferrule.server")
 
-WORKER_OPTIONS = ("workers", "worker_max_age", "worker_max_memory")
+WORKER_OPTIONS = ("workers", "worker_max_age", "worker_max_memory", "worker_ready_timeout")
 """The options of `run` that are not of its transport."""
 LAST_GRACE = 1.0
 STDERR = 2
@@ -169,6 +169,7 @@ class Runner:
             options,
             max_age=settings.worker_max_age,
             max_memory=settings.worker_max_memory,
+            ready_timeout=settings.worker_ready_timeout,
         )
 
     def asgi(self, path: str, websocket: bool | WebSocketKeywords, options: AsgiKeywords) -> AsgiApp:
