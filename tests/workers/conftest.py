@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transports"))
 
 from pace import LONG
 from worker_program import PROGRAM, Program

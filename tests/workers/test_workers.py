@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
 import socket
+import ssl
+import tempfile
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from certificates import write_certificate
 from pace import LONG, prompt
 from worker_program import PROGRAM, Knocking, Load, Program, until
 
@@ -32,6 +36,7 @@ INITIALIZE = (
 )
 INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
 PING = b'{"jsonrpc":"2.0","id":3,"method":"ping"}'
+WORKER = b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"worker","arguments":{}}}'
 NAP = (
     b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"nap","arguments":{"seconds":0.2},'
     b'"_meta":{"progressToken":1}}}'
@@ -66,6 +71,31 @@ def test_a_session_lives_in_one_worker_whichever_took_its_connections(program: S
         assert found <= set(one.workers)
 
     run(work())
+
+
+def test_a_session_over_tls_is_reached_from_any_worker(program: Start, tmp_path: Path) -> None:
+    """A connection that is encrypted cannot be handed over: its requests are forwarded."""
+    certificate, key = write_certificate(tmp_path)
+    one = program(2, certificate=certificate, private_key=key)
+    assert one.url.startswith("https://")
+    port = urlsplit(one.url).port
+    trusting = ssl.create_default_context(cafile=certificate)
+    owners: dict[str, set[object]] = {}
+    for _ in range(2):
+        session = ""
+        for _ in range(8):
+            with closing(HTTPSConnection("localhost", port, timeout=30, context=trusting)) as connection:
+                if not session:
+                    connection.request("POST", "/mcp", INITIALIZE, HEADERS)
+                    session = connection.getresponse().headers["Mcp-Session-Id"]
+                    owners[session] = set()
+                    continue
+                connection.request("POST", "/mcp", WORKER, HEADERS | {"Mcp-Session-Id": session})
+                with connection.getresponse() as answer:
+                    assert answer.status == 200
+                    owners[session].add(json.loads(answer.read())["result"]["structuredContent"]["result"])
+    assert [len(found) for found in owners.values()] == [1, 1]
+    assert set().union(*owners.values()) <= set(one.workers)
 
 
 @pytest.mark.parametrize("transport", ["sse", "ws", "tcp"])
@@ -307,14 +337,28 @@ def test_a_worker_that_does_not_answer_is_replaced(program: Start) -> None:
     run(work())
 
 
-def test_workers_end_with_their_overseer(program: Start) -> None:
-    """CRA-03: none is left behind, and the port is free."""
+def test_workers_end_with_their_overseer(program: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CRA-03: none is left behind, neither one that imports nor one that was stopped; the port is free."""
+    # The paths of Unix sockets must be short.
+    temporary = Path(tempfile.mkdtemp(prefix="t-"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    hangs = tmp_path / "hangs"
+    text = PROGRAM.replace("kept = []", f"kept = []\nif os.path.exists({str(hangs)!r}): time.sleep(60)")
 
     async def work() -> None:
-        one = program(2)
+        one = program(2, text)
+        assert len(list(temporary.glob("ferrule-*"))) == 1
+        hangs.touch()
+        one.signal(signal.SIGHUP)
+        await until(lambda: len(one.workers) == 3)
         workers = one.workers
+        os.kill(workers[1], signal.SIGSTOP)
         one.process.kill()
+        one.process.wait()
+        await asyncio.sleep(0.5)
+        os.kill(workers[1], signal.SIGCONT)
         one.end()
+        temporary.rmdir()  # it is empty
         await until(lambda: not any(os.path.exists(f"/proc/{each}") for each in workers), within=10)
         port = int(one.url.split(":")[2].split("/")[0])
         with socket.create_server(("127.0.0.1", port)):

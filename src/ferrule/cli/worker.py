@@ -20,6 +20,7 @@ def main() -> None:
     control = int(sys.argv[1])
     plan = read_plan(control)
     worker.slot = plan.slot
+    overseer = worker.OverseerWatch(control, plan.folder)
     try:
         from ferrule.cli.target import load_server
 
@@ -28,7 +29,7 @@ def main() -> None:
         listener = TRANSPORTS[plan.transport].new_listener(plan.options)
     except FerruleError as error:
         _give_up(plan, str(error))
-    serving = worker.Worker(server, plan, control)
+    serving = worker.Worker(server, plan, overseer)
     try:
         run_blocking(serving.run(listener))
     except Exception as error:

@@ -59,7 +59,7 @@ class Mesh:
 
     def open(self) -> None:
         """Let other workers reach us. A successor in the same slot takes the place of whoever had it."""
-        path = self._path(self.slot)
+        path = path_in(self._folder, self.slot)
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.setblocking(False)
@@ -86,11 +86,6 @@ class Mesh:
         if slot == self.slot or not OVERSEER <= slot < self.count:
             return None
         return self._reached(slot)
-
-    def _path(self, slot: int) -> Path:
-        if slot == OVERSEER:
-            return self._folder / "overseer"
-        return self._folder / str(slot)
 
     def successor(self) -> Pipe | None:
         """Return the pipe to the worker that has taken our place, and send others there too; None where none has."""
@@ -129,7 +124,7 @@ class Mesh:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connected.setblocking(False)
-            connected.connect(str(self._path(slot)))
+            connected.connect(str(path_in(self._folder, slot)))
         except OSError:
             # It has died and its successor is not there yet, or its queue is full.
             connected.close()
@@ -168,3 +163,10 @@ class Mesh:
         self._see_who_is_left()
         for lost in self._lost:
             lost(pipe)
+
+
+def path_in(folder: Path, slot: int) -> Path:
+    """Return where a worker listens, or the overseer."""
+    if slot == OVERSEER:
+        return folder / "overseer"
+    return folder / str(slot)

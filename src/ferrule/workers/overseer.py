@@ -14,11 +14,13 @@ import math
 import os
 import random
 import secrets
+import shutil
 import signal
 import socket
 import sys
 import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
@@ -32,7 +34,7 @@ from ferrule.transports.contract import InheritingListener
 from ferrule.transports.registry import TRANSPORTS
 from ferrule.transports.sockets.bind import listen
 from ferrule.workers import worker
-from ferrule.workers.mesh import OVERSEER, Mesh
+from ferrule.workers.mesh import OVERSEER, Mesh, path_in
 from ferrule.workers.monitor import WorkersMonitor
 from ferrule.workers.plan import WorkerPlan
 from ferrule.workers.process import WorkerProcess
@@ -46,6 +48,8 @@ WORKER_PLAN = RestartPlan(intensity=5, period=60.0, first=0.0, delay=0.1, longes
 CANNOT_BEGIN = 3
 """The exit code of a worker whose server cannot be loaded or begun: starting it again would not help."""
 KEY_SIZE = 32
+FOLDER = "ferrule-"
+"""How the names of the folders begin in which workers find each other: short, as paths of sockets must be."""
 RECYCLE_EVERY = 0.5
 """How many seconds lie between two looks at the age and the memory of workers."""
 RECYCLE_PAUSE = 30.0
@@ -224,7 +228,8 @@ class Overseer:
         """Keep the workers until a signal comes; return the exit code of the program."""
         loop = asyncio.get_running_loop()
         sockets = await self._listen()
-        with tempfile.TemporaryDirectory(prefix="ferrule-") as self._folder:
+        remove_left_folders()
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as self._folder:
             self.slots = [Slot(self, number, each) for number, each in enumerate(sockets)]
             self._supervisor = Supervisor("workers", *[slot.child() for slot in self.slots])
             mesh = Mesh(self._folder, OVERSEER, self._oversight.workers)
@@ -340,6 +345,19 @@ class Overseer:
         """Called when the process of a worker has ended."""
         if self._monitor is not None:
             self._monitor.ended(process.pid)
+
+
+def remove_left_folders() -> None:
+    """Remove folders of overseers that were killed together with their workers: nobody listens in them."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            knocking.setblocking(False)
+            try:
+                knocking.connect(str(path_in(folder, OVERSEER)))
+            except ConnectionRefusedError:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _by(code: int) -> str:

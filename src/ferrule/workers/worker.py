@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 import time
@@ -29,6 +30,48 @@ LAST_GRACE = 0.5
 
 slot: int | None = None
 """Which worker this process is; None where it is none."""
+
+
+class OverseerWatch:
+    """Ends this process when its overseer is gone, also where the loop is busy or the program is still imported."""
+
+    def __init__(self, control: int, folder: str) -> None:
+        self._control = control
+        """The descriptor that ends when the overseer does."""
+        self._folder = folder
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._leave: Callable[[], None] = _nothing
+        self._stop: Callable[[float], None] = _nothing
+        self._is_gone = False
+        threading.Thread(target=self._watch, name="overseer", daemon=True).start()
+
+    def tell(self, leave: Callable[[], None], stop: Callable[[float], None]) -> None:
+        """Call the one in this loop when the overseer says that another has the place, the other when it is gone."""
+        self._leave = leave
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+
+    def clean_up(self) -> None:
+        """Remove what an overseer left that was killed."""
+        if self._is_gone:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _watch(self) -> None:
+        with suppress(OSError):
+            while said := os.read(self._control, 1):
+                if said == LEAVE and self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._leave)
+        self._is_gone = True
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop, ORPHAN_GRACE)
+            time.sleep(ORPHAN_GRACE + LAST_GRACE)
+        self.clean_up()
+        os._exit(1)
+
+
+def _nothing(*told: object) -> None:
+    """Do nothing."""
 
 
 class Host(Protocol):
@@ -61,11 +104,10 @@ class WorkerServer(Protocol):
 class Worker:
     """Serves one server as one of several workers."""
 
-    def __init__(self, server: WorkerServer, plan: WorkerPlan, control: int) -> None:
+    def __init__(self, server: WorkerServer, plan: WorkerPlan, overseer: OverseerWatch) -> None:
         self._server = server
         self._plan = plan
-        self._control = control
-        """The descriptor that ends when the overseer does."""
+        self._overseer = overseer
         self.began = False
         """Whether it has served."""
 
@@ -91,7 +133,7 @@ class Worker:
                 neighbours.leave(listener.leave_to)
             stop()
 
-        self._watch_overseer(leave, stop)
+        self._overseer.tell(leave, stop)
 
         def ready() -> None:
             if isinstance(listener, Http) and listener.endpoint is not None:
@@ -120,27 +162,12 @@ class Worker:
             await mesh.wait_left()
             await questions.close()
             mesh.close()
+            self._overseer.clean_up()
 
     async def _beat(self) -> None:
         while True:
             say(self._plan.status, ALIVE, str(resident_memory()))
             await asyncio.sleep(PULSE)
-
-    def _watch_overseer(self, leave: Callable[[], None], stop: Callable[[float], None]) -> None:
-        """End when the overseer says so, or is gone, also where the loop is busy."""
-        loop = asyncio.get_running_loop()
-
-        def watch() -> None:
-            with suppress(OSError):
-                while said := os.read(self._control, 1):
-                    if said == LEAVE:
-                        loop.call_soon_threadsafe(leave)
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(stop, ORPHAN_GRACE)
-            time.sleep(ORPHAN_GRACE + LAST_GRACE)
-            os._exit(1)
-
-        threading.Thread(target=watch, name="overseer", daemon=True).start()
 
 
 def _delay(listener: Listener) -> float:
