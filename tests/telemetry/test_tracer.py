@@ -273,6 +273,33 @@ def test_a_question_of_the_server_is_a_span_of_both_sides(recorder: SpanRecorder
     asyncio.run(main())
 
 
+def test_the_spans_of_a_call_that_asks_say_which_round_they_are(recorder: SpanRecorder) -> None:
+    """Without a session each question ends a round; a call that asks nothing has none."""
+
+    async def user(question: Any) -> dict[str, int]:
+        return {"value": 7}
+
+    async def main() -> None:
+        app = new_app(tracing=recorder.tracing())
+
+        @app.tool
+        async def ask_twice(ctx: Context) -> int:
+            first: int = await ctx.ask("How many?", int)
+            return first + await ctx.ask("And then?", int)
+
+        async with Client(app, mode="stateless", tracing=recorder.tracing(), elicitation=user) as client:
+            assert (await client.call_tool("ask_twice")).data == 14
+            await client.call_tool("add", {"a": 1, "b": 2})
+            await recorder.one("tools/call add", SpanKind.SERVER)
+
+    asyncio.run(main())
+    for kind in (SpanKind.CLIENT, SpanKind.SERVER):
+        spans = recorder.named("tools/call ask_twice", kind)
+        assert [attributes(span).get("ferrule.round") for span in spans] == [1, 2, 3]
+        [plain] = recorder.named("tools/call add", kind)
+        assert "ferrule.round" not in attributes(plain)
+
+
 def test_the_requests_of_a_batch_are_spans(recorder: SpanRecorder) -> None:
     async def main() -> None:
         app = new_app(tracing=recorder.tracing(), allow_batch=True)

@@ -50,13 +50,15 @@ class JournalEntry(Struct, array_like=True):
     value: Raw
 
 
-class Journal(Struct, rename={"answers": "a", "steps": "s", "relayed": "r"}, omit_defaults=True):
+class Journal(Struct, rename={"answers": "a", "steps": "s", "relayed": "r", "round": "n"}, omit_defaults=True):
     """What the rounds of one call have learned so far."""
 
     answers: dict[str, JournalEntry] = {}
     steps: dict[str, JournalEntry] = {}
     relayed: str = ""
     """The `requestState` of another peer, whose result we handed on: it is sent back to that peer with the answers."""
+    round: int = 1
+    """Which round of its call this is."""
 
 
 class Answers:

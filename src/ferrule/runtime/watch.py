@@ -256,6 +256,8 @@ class LinkWatch:
         """Called when a call was answered; the reply is what was sent, the outcome what it was made of."""
         request = call.observed
         call.observed = None
+        if call.retry and call.answers is not None and call.answers.journal.round > 1:
+            request.round = call.answers.journal.round
         kind: OutcomeKind = "ok"
         if isinstance(reply, Success):
             if call.expired:

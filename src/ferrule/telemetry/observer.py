@@ -197,6 +197,8 @@ class ObservedRequest(Struct, eq=False, kw_only=True):
     """How the id of the session begins that a request of ours goes with, where the transport has one."""
     attempt: int = 1
     """Which attempt a request of ours is: more than 1 where a router sends its call to another target."""
+    round: int = 0
+    """Which round of a call that asks it is, from 2 on, known when it has ended; 0 for a first one, or not known."""
 
     @property
     def seconds(self) -> float:

@@ -120,7 +120,7 @@ class RequestSpan:
             span.update_name(span_name(request, outcome))
             for stage, when in self._stages:
                 span.add_event(stage, timestamp=when)
-            ending = ending_attributes(outcome)
+            ending = ending_attributes(outcome, request.round)
             for name, value in ending.items():
                 span.set_attribute(name, value)
             if "error.type" in ending:

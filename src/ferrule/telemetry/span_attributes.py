@@ -121,9 +121,13 @@ def _add_address(found: Attributes, side: str, address: str) -> None:
             found[f"{side}.port"] = port
 
 
-def ending_attributes(outcome: Outcome) -> Attributes:
+def ending_attributes(outcome: Outcome, request_round: int = 0) -> Attributes:
     """Return what is known of a request when it has ended; `error.type` is there only if it failed."""
     found: Attributes = {}
+    if request_round:
+        found["ferrule.round"] = request_round
+    elif outcome.kind == "input_required":
+        found["ferrule.round"] = 1
     failure = error_type(outcome)
     if failure:
         found["error.type"] = failure[:MAX_TEXT]

@@ -284,7 +284,7 @@ class Conversation(ClientLink):
 
     async def _rounds(self, method: str, params: Params, how: RequestOptions, raw: Raw, request_id: Id | None) -> Raw:
         pause = FIRST_PAUSE
-        for _ in range(self.max_rounds):
+        for number in range(2, self.max_rounds + 2):
             asked = input_required(raw)
             if asked is None:
                 return raw
@@ -299,7 +299,7 @@ class Conversation(ClientLink):
             if asked.request_state is not None:
                 again["requestState"] = asked.request_state
             try:
-                raw, request_id = await self._once(method, again, how)
+                raw, request_id = await self._once(method, again, how, number)
             except (LinkLost, NotConnected) as loss:
                 if self.resume is None:
                     raise
@@ -308,11 +308,13 @@ class Conversation(ClientLink):
             return raw
         raise TooManyRounds(f"{method}: the server asked for input more than {self.max_rounds} times")
 
-    async def _once(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, Id]:
-        """Ask, wait for the first answer, and return it with the id of the request."""
+    async def _once(self, method: str, params: Params, how: RequestOptions, number: int = 1) -> tuple[Raw, Id]:
+        """Ask in a round of a call, wait for the first answer, and return it with the id of the request."""
         if self.link is not None and self.link.congested:
             how = structs.replace(how, timeout=await self.link.make_room(method, how.timeout))
         awaited = self.start(method, params, how)
+        if number > 1 and awaited.observed is not None:
+            awaited.observed.round = number
         try:
             return await awaited.waiter, awaited.id
         except asyncio.CancelledError:
