@@ -33,7 +33,8 @@ def test_the_rule_of_age_and_memory() -> None:
 
 def test_the_options_are_bounded_and_need_workers() -> None:
     assert read_run_settings({"workers": 2, "worker_max_age": 60, "worker_max_memory": MIB}).worker_max_age == 60
-    for wrong in ({"worker_max_age": 0.5}, {"worker_max_memory": 1}, {"worker_max_age": 1e12}):
+    ages = ({"worker_max_age": 0.5}, {"worker_max_age": 1e12}, {"worker_ready_timeout": 0.5})
+    for wrong in (*ages, {"worker_max_memory": 1}):
         with pytest.raises(SetupError, match=next(iter(wrong))):
             read_run_settings({"workers": 2, **wrong})
     with pytest.raises(SetupError, match="set workers too"):
