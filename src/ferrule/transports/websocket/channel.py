@@ -261,14 +261,15 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             reader.keep(data)
             return
         events = reader.feed(data)
-        if not events:
+        if events:
+            if self._unfinished is not None:
+                self._unfinished.done()  # from here on the receiver counts it
+                if not reader.pending:
+                    self._unfinished = None
+            self._handle(events)
+        elif not reader.more:
             self._note_unfinished()
             return
-        if self._unfinished is not None:
-            self._unfinished.done()  # from here on the receiver counts it
-            if not reader.pending:
-                self._unfinished = None
-        self._handle(events)
         if self._waiting or reader.more:
             self._wait_for_turn()
         elif self._unfinished is not None:

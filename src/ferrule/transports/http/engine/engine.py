@@ -187,6 +187,10 @@ class Engine:
         attaching = self._loop.connect_accepted_socket(lambda: connection, accepted)
         try:
             made = attaching.send(None)
+        except StopIteration:
+            # A loop may call `connection_made` at once.
+            self._ledger.arriving.discard(connection)
+            return
         except OSError:
             accepted.close()
             self._ledger.arriving.discard(connection)
