@@ -89,6 +89,11 @@ LATE_IMPORTS = {
         "server/hosting/host.py",
         "ferrule.server.hosting.worker_tasks",
     ): "only a server with workers asks them about tasks",
+    (
+        "server/hosting/host.py",
+        "ferrule.server.hosting.worker_seen",
+    ): "only a server with workers shares what counts once",
+    ("server/hosting/host.py", "ferrule.stores.metered"): "only a server with metrics counts what its stores do",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/runner.py", "uvloop"): "optional: there is none on Windows",
     ("server/hosting/directory.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",

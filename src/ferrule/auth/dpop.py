@@ -8,7 +8,9 @@ Rule 2: what is remembered of proofs is bounded, and full means no: a proof that
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 import re
 import secrets
 from base64 import urlsafe_b64encode
@@ -17,7 +19,13 @@ from hashlib import sha256
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ferrule.auth.jose import ASYMMETRIC, BadToken, Key, read_header, read_key, read_object, sign, verify
+from ferrule.errors import StoreUnavailable
+from ferrule.identity.verifier import UsedOnce
+
+logger = logging.getLogger("ferrule.auth")
 
 TYPE = "dpop+jwt"
 ALGORITHMS = ("ES256", "EdDSA", "Ed25519", "RS256", "PS256")
@@ -34,6 +42,13 @@ TIMES = (int, float)
 """The types of a time; a bool is none."""
 LATEST = 2**53
 """A time beyond it is no time."""
+
+CLOCKS_DIFFER = 60.0
+"""Seconds by which the clock of another process may be behind ours: for so much longer a proof may count there."""
+PATIENCE = 1.0
+"""Seconds that noting a proof may take."""
+USED_BEFORE = "the DPoP proof was used before"
+NONCE_PURPOSE = b"ferrule dpop nonce"
 
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -79,8 +94,19 @@ def token_hash(token: str) -> str:
 # -- servers
 
 
+class Proof(Struct, frozen=True):
+    """What is left of a proof that was found right."""
+
+    thumbprint: str
+    """That of the key that made it."""
+    digest: bytes
+    """What stands for its key and its `jti`."""
+    until: float
+    """When it is too old to count."""
+
+
 class ProofLog(Protocol):
-    """Remembers which proofs were used; one that several processes share sees a replay at any of them."""
+    """Remembers which proofs were used."""
 
     def add(self, proof: bytes, until: float, now: float) -> bool:
         """Note a proof until a time. Return False where it was noted before, or cannot be."""
@@ -125,28 +151,39 @@ class Nonces:
     """Makes nonces that need no store: each is the keyed hash of when it was made."""
 
     def __init__(self, secret: bytes | None = None, period: float = NONCE_PERIOD) -> None:
-        self._secret = secret or secrets.token_bytes(32)
+        self._secrets = [secret or secrets.token_bytes(32)]
         self._period = period
+
+    def share(self, keys: Sequence[bytes | str]) -> None:
+        """Make nonces of keys that other processes have too: the first makes them, all take them."""
+        shared = []
+        for key in keys:
+            raw = key.encode() if isinstance(key, str) else bytes(key)
+            shared.append(hmac.digest(raw, NONCE_PURPOSE, "sha256"))
+        self._secrets = shared or self._secrets
 
     def newest(self, now: float) -> str:
         """Return the nonce to send with answers now."""
-        return self._of(int(now / self._period))
+        return self._of(int(now / self._period), self._secrets[0])
 
     def is_valid(self, nonce: str, now: float) -> bool:
         """Return whether a nonce is the newest or the one before."""
         period = int(now / self._period)
         given = nonce.encode("utf-8", "replace")
-        newest = hmac.compare_digest(given, self._of(period).encode())
-        before = hmac.compare_digest(given, self._of(period - 1).encode())
-        return newest or before
+        found = False
+        for secret in self._secrets:
+            for made in (period, period - 1):
+                if hmac.compare_digest(given, self._of(made, secret).encode()):
+                    found = True
+        return found
 
     @property
     def lifetime(self) -> float:
         """For how many seconds a nonce counts, at most."""
         return 2 * self._period
 
-    def _of(self, period: int) -> str:
-        made = hmac.digest(self._secret, period.to_bytes(8, "big", signed=True), "sha256")
+    def _of(self, period: int, secret: bytes) -> str:
+        made = hmac.digest(secret, period.to_bytes(8, "big", signed=True), "sha256")
         return urlsafe_b64encode(made[:18]).decode()
 
 
@@ -175,6 +212,10 @@ class ProofChecker:
 
         `url` is where the request went, as the client sees it; `token` is the access token that came with it.
         """
+        return self.examine(proof, method=method, url=url, now=now, token=token).thumbprint
+
+    def examine(self, proof: str, *, method: str, url: str, now: float, token: str = "") -> Proof:
+        """Return what is to be known of a proof for a request, as `check` does; raises BadProof."""
         if len(proof) > LONGEST_PROOF or proof.count(".") != 2 or not proof.isascii():
             raise BadProof("the DPoP proof is no signed token, or comes twice")
         header = read_header(proof)
@@ -189,9 +230,10 @@ class ProofChecker:
         self._check_request(claims, method, url, token)
         until = self._check_time(claims, now)
         thumbprint = key.thumbprint()
-        if not self._seen.add(_digest(thumbprint, _identity(claims)), until, now):
-            raise BadProof("the DPoP proof was used before")
-        return thumbprint
+        examined = Proof(thumbprint, _digest(thumbprint, _identity(claims)), until)
+        if not self._seen.add(examined.digest, until, now):
+            raise BadProof(USED_BEFORE)
+        return examined
 
     def _check_request(self, claims: dict[str, Any], method: str, url: str, token: str) -> None:
         if claims.get("htm") != method:
@@ -220,6 +262,37 @@ class ProofChecker:
             raise NonceNeeded("the DPoP proof needs the server's nonce")
         # A nonce of ours tells when the proof was made better than the client's clock (RFC 9449 §11.1).
         return now + self.nonces.lifetime
+
+
+class ClusterProofs:
+    """The proofs that were used at any of several processes, each of which has looked into its own memory before.
+
+    While the others cannot be asked, that is all there is: a proof counts once in each process then. That is logged
+    when it begins and when it ends.
+    """
+
+    def __init__(self, seen: UsedOnce) -> None:
+        self._seen = seen
+        self._alone = False
+        """Whether the others could not be asked the last time."""
+
+    async def add(self, proof: Proof, now: float) -> bool:
+        """Note a proof. Return False where another process did before; raises Busy where no more can be noted."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                first = await self._seen.add(f"dpop:{proof.digest.hex()}", proof.until - now + CLOCKS_DIFFER)
+        except (StoreUnavailable, TimeoutError) as reason:
+            if not self._alone:
+                self._alone = True
+                logger.warning(
+                    "proofs of possession count once in each process, until the store is back: %s",
+                    reason or "no answer",
+                )
+            return True
+        if self._alone:
+            self._alone = False
+            logger.warning("proofs of possession count once over all processes again")
+        return first
 
 
 def _identity(claims: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -70,6 +70,13 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     """The ASGI scope, where an ASGI server took the request: what an application around us has found out."""
 
 
+class UsedOnce(Protocol):
+    """What may be used once, over all processes of a server: `Stores.seen` is one."""
+
+    async def add(self, key: str, ttl: float) -> bool:
+        """Note a key for some seconds. Return False where it was noted before."""
+
+
 class Verifier(ABC):
     """Decides who sent a request."""
 
@@ -97,6 +104,12 @@ class Verifier(ABC):
 
     async def close(self) -> None:  # noqa: B027 - the same
         """Release what `start` took; harmless when called again."""
+
+    def share_keys(self, keys: Sequence[bytes | str]) -> None:  # noqa: B027 - the same
+        """Make what other processes of the server must understand with these keys: the first makes, all understand."""
+
+    def share_seen(self, seen: UsedOnce) -> None:  # noqa: B027 - the same
+        """Note what counts once where the other processes of the server note it too."""
 
     def demand(self, scopes: Sequence[str], headers: Mapping[str, str]) -> Mapping[str, str]:
         """Return the HTTP headers that tell a caller, known by the headers of its request, which scopes it needs."""

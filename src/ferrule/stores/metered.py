@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from time import monotonic
 from typing import TypeVar
 
-from ferrule.stores.contracts import EventLog, StoredTask, TaskStore
+from ferrule.stores.contracts import EventLog, Seen, StoredTask, TaskStore
 
 T = TypeVar("T")
 
@@ -79,3 +79,15 @@ class MeteredEventLog:
     async def after(self, stream: str, number: int) -> list[bytes] | None:
         """Return the events after a number, in order; None when some of them are forgotten."""
         return await _timed(self._report, "event_after", self._log.after(stream, number))
+
+
+class MeteredSeen:
+    """What may be used once, where each look at it is reported."""
+
+    def __init__(self, seen: Seen, report: Report) -> None:
+        self._seen = seen
+        self._report = report
+
+    async def add(self, key: str, ttl: float) -> bool:
+        """Note a key. Return False where it was seen within its time; raise Busy where no more can be noted."""
+        return await _timed(self._report, "seen_add", self._seen.add(key, ttl))

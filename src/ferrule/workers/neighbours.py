@@ -4,8 +4,9 @@ Rule 1: the id of a session begins with the slot of its worker.
 Rule 2: a connection is handed over with all that was read of it: from then on its client speaks to the right worker
 without a detour. Where that cannot be (TLS, HTTP/2, an application around us), or where a connection wanders from
 worker to worker because somebody in between mixes sessions on it, each request is forwarded.
-Rule 3: a forwarded request is judged where it came in, with the certificate of its connection and a proof that counts
-once; the worker that answers it is told who sent it.
+Rule 3: so is each that has shown a proof of possession, which counts once over all workers. A forwarded request is
+judged where it came in, with the certificate of its connection and its proof; the worker that answers it is told who
+sent it.
 Rule 4: a worker that takes the place of another does not know all its sessions at first. Who asks for one that is not
 there yet waits until all were given.
 """
@@ -119,6 +120,11 @@ def _written(identity: Principal | None) -> bytes | None:
         return None
 
 
+def _is_proven(request: HttpRequest) -> bool:
+    """Return whether a request has shown a proof that counts once: it cannot be judged again by another worker."""
+    return request.identity is not None and "jkt" in request.identity.confirmation
+
+
 class WorkerNeighbours:
     """The other workers, for an endpoint of this one."""
 
@@ -191,6 +197,10 @@ class WorkerNeighbours:
         asked = [self._questions.ask(slot, topic, content, ASK_LIMIT) for slot in range(self._mesh.count)]
         return [said for said in await asyncio.gather(*asked) if said is not None]
 
+    def chosen(self, number: int) -> str:
+        """Return how the ids begin of the worker that all choose for a number; it may be this one."""
+        return f"{SLOTS[number % self._mesh.count]}{MARK}"
+
     # -- ours, answered by another
 
     def pass_on(self, identity: str, request: HttpRequest, responder: Responder) -> bool:
@@ -201,7 +211,7 @@ class WorkerNeighbours:
         pipe = None if slot is None else self._mesh.to(slot)
         if pipe is None:
             return False
-        if not self._hand_over(pipe, request, responder):
+        if _is_proven(request) or not self._hand_over(pipe, request, responder):
             self._forward(pipe, request, responder)
         return True
 

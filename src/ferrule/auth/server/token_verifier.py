@@ -19,16 +19,16 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from ferrule.auth.dpop import BadProof, NonceNeeded, Nonces, ProofChecker
+from ferrule.auth.dpop import USED_BEFORE, BadProof, ClusterProofs, NonceNeeded, Nonces, Proof, ProofChecker
 from ferrule.auth.jose import BadToken
 from ferrule.auth.server.certificates import CertificateProof, require_certificate
 from ferrule.auth.server.resource import ProtectedResource
 from ferrule.auth.server.settings import ResourceSettings
 from ferrule.auth.server.token_cache import GOOD_FOR, FailureLimit, KnownToken, TokenCache, digest
 from ferrule.auth.server.trusted_proxies import TrustedProxies
-from ferrule.errors import FerruleError, Refusal, Unauthorized
+from ferrule.errors import Busy, FerruleError, Refusal, Unauthorized
 from ferrule.identity.principal import Principal
-from ferrule.identity.verifier import Anonymous, RequestFacts, Verdict, Verifier, certified
+from ferrule.identity.verifier import Anonymous, RequestFacts, UsedOnce, Verdict, Verifier, certified
 from ferrule.transports.http.routes.custom import CustomRoute
 
 logger = logging.getLogger("ferrule.auth")
@@ -121,6 +121,8 @@ class TokenVerifier(Verifier):
         self.failures = FailureLimit()
         nonces = Nonces() if settings.dpop_nonce else None
         self._proofs = ProofChecker(nonces=nonces)
+        self._shared: ClusterProofs | None = None
+        """The proofs that other processes have seen; None where there are none."""
         self.proxies = TrustedProxies(settings.trusted_proxies)
         self._certificates = CertificateProof(settings.certificate_header, self.proxies)
         self._needs_proof = settings.dpop == "required"
@@ -133,6 +135,15 @@ class TokenVerifier(Verifier):
     @abstractmethod
     def check(self, token: str, now: float, resource: str) -> KnownToken | Awaitable[KnownToken]:
         """Return what a token says, now or later; raises BadToken, or CannotCheck where nobody can tell."""
+
+    def share_keys(self, keys: Sequence[bytes | str]) -> None:
+        """Make nonces that the other processes of the server take."""
+        if self._proofs.nonces is not None:
+            self._proofs.nonces.share(keys)
+
+    def share_seen(self, seen: UsedOnce) -> None:
+        """Let a proof count once over all processes of the server."""
+        self._shared = ClusterProofs(seen)
 
     def routes(self, path: str) -> Sequence[CustomRoute]:
         """Return the metadata of the resource, for an endpoint that is mounted at a path."""
@@ -259,7 +270,10 @@ class TokenVerifier(Verifier):
             return self._refused(facts, shown, token, CannotCheck("the server is stopping"), resource, now)
         error = running.exception()
         if error is None:
-            return self._judge(facts, shown, running.result(), resource, now)
+            verdict = self._judge(facts, shown, running.result(), resource, now)
+            if isinstance(verdict, Verdict):
+                return verdict
+            return await verdict
         if not isinstance(error, BadToken | CannotCheck):
             raise error
         return self._refused(facts, shown, token, error, resource, now)
@@ -290,25 +304,53 @@ class TokenVerifier(Verifier):
             self._complained = now
             logger.error(text, reason)
 
-    def _judge(self, facts: RequestFacts, shown: Credentials, known: KnownToken, resource: str, now: float) -> Verdict:
+    def _judge(
+        self, facts: RequestFacts, shown: Credentials, known: KnownToken, resource: str, now: float
+    ) -> Verdict | Awaitable[Verdict]:
         """Judge what belongs to the request, and not to the token alone."""
         principal = known.principal
         dpop = shown.scheme == DPOP
+        proof = None
         if principal.expired(now):
             return self.resource.invalid(resource, "the token has expired", dpop=dpop)
         if dpop or principal.confirmation or self._needs_proof:
             try:
-                self._confirm(facts, shown, principal, now)
+                proof = self._confirm(facts, shown, principal, now)
             except NonceNeeded as reason:
                 return self._with_nonce(self.resource.challenge(resource, "use_dpop_nonce", dpop=True), reason, now)
             except BadProof as reason:
-                self.failures.count(self.proxies.sender(facts), now)
-                headers = self.resource.challenge(resource, "invalid_dpop_proof", dpop=True)
-                return self._with_nonce(headers, reason, now)
+                return self._bad_proof(facts, resource, reason, now)
             except BadToken as reason:
                 self.failures.count(self.proxies.sender(facts), now)
                 return self.resource.invalid(resource, str(reason), dpop=dpop or self._needs_proof)
-        return self._with_scopes(principal, resource, dpop=dpop)
+        verdict = self._with_scopes(principal, resource, dpop=dpop)
+        if proof is None or self._shared is None or verdict is not principal:
+            return verdict
+        return self._note(self._shared, proof, principal, facts, resource, now)
+
+    async def _note(
+        self,
+        shared: ClusterProofs,
+        proof: Proof,
+        principal: Principal,
+        facts: RequestFacts,
+        resource: str,
+        now: float,
+    ) -> Verdict:
+        """Let in who shows a proof that no other process has seen."""
+        try:
+            first = await shared.add(proof, now)
+        except Busy:
+            # As in a process of its own: what cannot be noted does not count.
+            return Refusal("Unavailable: no more proofs can be noted now", status=503, headers={"Retry-After": "2"})
+        if first:
+            return principal
+        return self._bad_proof(facts, resource, BadProof(USED_BEFORE), now)
+
+    def _bad_proof(self, facts: RequestFacts, resource: str, reason: BadProof, now: float) -> Refusal:
+        self.failures.count(self.proxies.sender(facts), now)
+        headers = self.resource.challenge(resource, "invalid_dpop_proof", dpop=True)
+        return self._with_nonce(headers, reason, now)
 
     def _with_scopes(self, principal: Principal, resource: str, *, dpop: bool) -> Verdict:
         needed = self.resource.scopes
@@ -322,8 +364,9 @@ class TokenVerifier(Verifier):
             more["DPoP-Nonce"] = self._proofs.nonces.newest(now)
         return Unauthorized(f"Unauthorized: {reason}", headers={**headers, **more})
 
-    def _confirm(self, facts: RequestFacts, shown: Credentials, principal: Principal, now: float) -> None:
-        """Check the proof that a token needs; raises BadToken."""
+    def _confirm(self, facts: RequestFacts, shown: Credentials, principal: Principal, now: float) -> Proof | None:
+        """Return the proof that a token needs, checked, None where it needs none; raises BadToken."""
+        proof = None
         confirmation = principal.confirmation
         if "x5t#S256" in confirmation:
             require_certificate(confirmation["x5t#S256"], self._certificates.of(facts))
@@ -333,7 +376,7 @@ class TokenVerifier(Verifier):
         if bound and shown.scheme != DPOP:
             raise BadToken("the token is bound to a key: show it as DPoP, with a proof")
         if bound and not facts.proven:
-            made_by = self._proofs.check(
+            proof = self._proofs.examine(
                 facts.headers.get("dpop", ""),
                 method=facts.method,
                 url=self.resource.url_of(facts),
@@ -341,7 +384,8 @@ class TokenVerifier(Verifier):
                 token=shown.token,
             )
             said = str(confirmation["jkt"])
-            if not hmac.compare_digest(said.encode("utf-8", "replace"), made_by.encode()):
+            if not hmac.compare_digest(said.encode("utf-8", "replace"), proof.thumbprint.encode()):
                 raise BadToken("the token is bound to another key")
         elif self._needs_proof and not bound:
             raise BadToken("only tokens that are bound to a key are taken: use DPoP")
+        return proof

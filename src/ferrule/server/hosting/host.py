@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.cluster.node import ServerNode
     from ferrule.server.hosting.monitor import Monitor
+    from ferrule.stores.contracts import Seen
     from ferrule.telemetry.observer import Observer, Observers
     from ferrule.telemetry.receipt_log import ReceiptLog
     from ferrule.telemetry.system_recorder import RegistryFacts, SupervisorFacts
@@ -65,6 +66,9 @@ L = TypeVar("L", bound=Link)
 
 class Host:
     """The parts of one server put together; for transports, the acceptor they bring peers to."""
+
+    _seen: Seen | None = None
+    """Where processes of the server note what counts once; None while it is the only one."""
 
     def __init__(self, app: Application, settings: ServerSettings, lifespans: Sequence[Lifespan]) -> None:
         self.layers = MiddlewareStack()
@@ -121,13 +125,31 @@ class Host:
         _write_logs(settings)
 
     def _new_node(self, settings: ServerSettings) -> ServerNode | None:
+        if settings.request_state_keys:
+            self.verifier.share_keys(settings.request_state_keys)
         if settings.stores is None:
             return None
         from ferrule.server.cluster.node import ServerNode
         from ferrule.stores.stores import stores_of
 
-        seal_with = None if settings.request_state_keys else self._stateless.seal_with
-        return ServerNode(stores_of(settings.stores, self.services.name), self.services, seal_with)
+        seal_with = None if settings.request_state_keys else self._seal_with
+        stores = stores_of(settings.stores, self.services.name)
+        self._share_seen(stores.seen)
+        return ServerNode(stores, self.services, seal_with)
+
+    def _seal_with(self, keys: Sequence[bytes]) -> None:
+        """Make what other processes of the server must understand with the keys that all of them have."""
+        self._stateless.seal_with(keys)
+        self.verifier.share_keys(keys)
+
+    def _share_seen(self, seen: Seen) -> None:
+        """Note what counts once where other processes of the server note it too."""
+        self._seen = seen
+        if self._report_store is not None:
+            from ferrule.stores.metered import MeteredSeen
+
+            seen = MeteredSeen(seen, self._report_store)
+        self.verifier.share_seen(seen)
 
     @property
     def cluster(self) -> Cluster | None:
@@ -368,8 +390,12 @@ class Host:
         changes.relay = lambda change: neighbours.tell(msgspec.msgpack.encode(change))
         neighbours.on_told = lambda told: changes.here(msgspec.msgpack.decode(told, type=Change))
         if not self._settings.request_state_keys:
-            self._stateless.seal_with(keys)
+            self._seal_with(keys)
+        from ferrule.server.hosting.worker_seen import WorkerSeen
         from ferrule.server.hosting.worker_tasks import WorkerTasks
+
+        if self.node is None:
+            self._share_seen(WorkerSeen(neighbours))
 
         self.tasks.peers = WorkerTasks(self.tasks, self.services, neighbours)
 
@@ -394,6 +420,8 @@ class Host:
         self._report_store = report
         if self._tasks is not None:
             self._tasks.measure(report)
+        if self._seen is not None:
+            self._share_seen(self._seen)
 
     def observe(self, observer: Observer) -> None:
         """Tell one more observer, of links that are opened from now on."""

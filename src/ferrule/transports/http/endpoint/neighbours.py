@@ -48,6 +48,9 @@ class Neighbours(Protocol):
     def mark(self) -> str:
         """How the ids begin that are made here."""
 
+    def chosen(self, number: int) -> str:
+        """Return how the ids begin of the worker that all choose for a number; it may be this one."""
+
     @property
     def reports(self) -> WorkerReports:
         """What workers report of themselves."""
