@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("identity", "transports", "faults", "telemetry"))]
+sys.path[:0] = [
+    str(HERE),
+    *(str(HERE.parent / name) for name in ("identity", "transports", "faults", "telemetry", "stores")),
+]
 
 from leaks import no_text_holds_a_secret, secrets_of_the_run  # noqa: E402, F401 - the path above leads to them
 

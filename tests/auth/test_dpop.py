@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
 from forgery import forge
 
 from ferrule.auth.dpop import (
+    CLOCKS_DIFFER,
     BadProof,
+    ClusterProofs,
     NonceNeeded,
     Nonces,
+    Proof,
     ProofChecker,
     SeenProofs,
     make_proof,
@@ -18,6 +22,7 @@ from ferrule.auth.dpop import (
     token_hash,
 )
 from ferrule.auth.jose import BadToken, make_key
+from ferrule.errors import StoreUnavailable
 
 NOW = 1_800_000_000.0
 URL = "https://mcp.example.com/mcp"
@@ -160,3 +165,66 @@ def test_urls_that_lead_elsewhere_differ() -> None:
         "http://a.example/x",
     ]
     assert len({normal_url(each) for each in forms}) == len(forms)
+
+
+# -- several processes
+
+
+def test_processes_with_the_same_keys_take_each_others_nonces() -> None:
+    first, second, stranger = Nonces(), Nonces(), Nonces()
+    first.share([b"k" * 32])
+    second.share(["k" * 32, b"older" * 8])
+    nonce = first.newest(NOW)
+    assert nonce == second.newest(NOW)
+    assert second.is_valid(nonce, NOW + 300)
+    assert not second.is_valid(nonce, NOW + 600)
+    assert not stranger.is_valid(nonce, NOW)
+
+
+def test_a_nonce_of_a_key_that_was_replaced_counts_while_the_key_is_known() -> None:
+    before, after = Nonces(), Nonces()
+    before.share([b"older" * 8])
+    after.share([b"newer" * 8, b"older" * 8])
+    assert after.is_valid(before.newest(NOW), NOW)
+    assert after.newest(NOW) != before.newest(NOW)
+    after.share([b"newer" * 8])
+    assert not after.is_valid(before.newest(NOW), NOW)
+
+
+class Noted:
+    """What processes share; it can be away."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, float] = {}
+        self.away = False
+
+    async def add(self, key: str, ttl: float) -> bool:
+        if self.away:
+            raise StoreUnavailable("it is away")
+        return self.keys.setdefault(key, ttl) is ttl
+
+
+async def test_a_proof_is_noted_for_longer_than_it_counts_at_a_clock_that_is_behind() -> None:
+    noted = Noted()
+    proof = Proof("thumb", b"digest", NOW + 61)
+    assert await ClusterProofs(noted).add(proof, NOW)
+    assert not await ClusterProofs(noted).add(proof, NOW)
+    assert list(noted.keys.values()) == [61 + CLOCKS_DIFFER]
+
+
+async def test_while_the_others_cannot_be_asked_a_process_goes_by_itself_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    noted = Noted()
+    proofs = ClusterProofs(noted)
+    noted.away = True
+    with caplog.at_level(logging.WARNING, "ferrule.auth"):
+        for number in range(5):
+            assert await proofs.add(Proof("thumb", bytes([number]), NOW + 61), NOW)
+        noted.away = False
+        for _ in range(2):
+            await proofs.add(Proof("thumb", b"x", NOW + 61), NOW)
+    assert [record.getMessage()[:49] for record in caplog.records] == [
+        "proofs of possession count once in each process, ",
+        "proofs of possession count once over all processe",
+    ]

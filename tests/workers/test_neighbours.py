@@ -214,3 +214,24 @@ async def test_a_successor_lets_a_request_wait_for_its_session(tmp_path: Path) -
     assert not successor.pass_on("0.session", REQUEST, Noting())
     for mesh in (before, after):
         mesh.close()
+
+
+async def test_a_request_with_a_proof_that_counts_once_is_forwarded_and_not_judged_again(tmp_path: Path) -> None:
+    first, second, *meshes = pair(tmp_path)
+
+    class Movable(Noting):
+        def transfer(self, body: bytes) -> object:
+            raise AssertionError("it would be judged once more there")
+
+    def answer(request: HttpRequest, responder: Responder) -> None:
+        responder.reply(200, b"", str(request.identity).encode())
+
+    second.answer = second.handle = answer
+    proven = HttpRequest("POST", "/mcp", "", {}, b"", "127.0.0.1")
+    proven.identity = Principal(issuer="dev", subject="ada", confirmation={"jkt": "thumb"})
+    way = Movable()
+    assert first.pass_on(THEIRS, proven, way)
+    await asyncio.wait_for(way.over.wait(), 5)
+    assert way.said[0][0] == 200
+    for mesh in meshes:
+        mesh.close()

@@ -22,9 +22,10 @@ from ferrule.auth.server.certificates import ClientCertificates
 from ferrule.auth.server.static_tokens import StaticTokens
 from ferrule.auth.server.token_cache import KnownToken
 from ferrule.auth.server.token_verifier import HOLD, MOST_HELD
-from ferrule.errors import Refusal, SetupError
+from ferrule.errors import Busy, Refusal, SetupError
 from ferrule.identity.principal import CERTIFICATE, Principal
 from ferrule.identity.verifier import Certificate
+from ferrule.stores.stores import Stores
 from ferrule.testing import run_in_virtual_time
 
 ADA = Principal(issuer="dev", subject="ada", scopes=frozenset({"notes"}))
@@ -338,6 +339,42 @@ def test_a_replayed_proof_is_refused_however_often_the_token_was_seen() -> None:
     first, second = (by.verify(facts(f"DPoP {BOUND}", headers={"dpop": proof})) for _ in range(2))
     assert isinstance(first, Principal)
     assert challenge_of(second)["error"] == "invalid_dpop_proof"
+
+
+async def test_a_proof_counts_once_over_all_processes_of_a_server() -> None:
+    """AUTH: RFC 9449 §11.1; what was refused for another reason is not noted."""
+    seen = Stores.memory().seen
+    processes = [verifier(), verifier()]
+    for by in processes:
+        by.share_seen(seen)
+    proof = make_proof(KEY, "POST", RESOURCE, now=NOW, token=BOUND)
+    shown = facts(f"DPoP {BOUND}", headers={"dpop": proof})
+    assert isinstance(await processes[0].verify(shown), Principal)
+    answer = await processes[1].verify(shown)
+    assert refused(answer).status == 401
+    assert challenge_of(answer)["error"] == "invalid_dpop_proof"
+    assert refused(processes[0].verify(shown)).status == 401
+    assert isinstance(await shown_with_proof(processes[1]), Principal)
+
+
+async def test_a_proof_that_cannot_be_noted_does_not_count() -> None:
+    class Full:
+        async def add(self, key: str, ttl: float) -> bool:
+            raise Busy("Busy: full")
+
+    by = verifier()
+    by.share_seen(Full())
+    assert refused(await shown_with_proof(by)).status == 503
+
+
+async def test_a_nonce_of_one_process_is_taken_by_another() -> None:
+    processes = [verifier(dpop_nonce=True), verifier(dpop_nonce=True)]
+    nonce = refused(shown_with_proof(processes[0])).headers["DPoP-Nonce"]
+    assert challenge_of(shown_with_proof(processes[1], nonce=nonce))["error"] == "use_dpop_nonce"
+    for by in processes:
+        by.share_keys([b"k" * 32])
+    nonce = refused(shown_with_proof(processes[0])).headers["DPoP-Nonce"]
+    assert isinstance(shown_with_proof(processes[1], nonce=nonce), Principal)
 
 
 def test_a_token_bound_to_nothing_is_no_dpop_token() -> None:
