@@ -62,6 +62,15 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> TokenStore:
     return KeyringStore(Ring())
 
 
+def test_a_document_takes_the_place_of_the_one_it_was_made_of_only(kept: TokenStore) -> None:
+    kept.write("a", {"n": 1})
+    old = kept.read("a")
+    assert old is not None
+    assert kept.replace("a", old, {"n": 2})
+    assert not kept.replace("a", old, {"n": 3})
+    assert kept.read("a") == {"n": 2}
+
+
 async def test_what_is_written_is_read_changed_and_removed(kept: TokenStore) -> None:
     assert kept.read("a") is None
     kept.write("a", {"x": 1})

@@ -52,7 +52,7 @@ class OAuthKeywords(TypedDict, total=False):
     redirect_uri: str | None
     """The URL the browser is sent back to, where it must be a certain one; None: http://127.0.0.1:port/callback."""
     storage: Storage | FilePath | TokenStore
-    """Where logins are kept: the keyring of the system if it has one, else a file; keyring, file, memory, or a path."""
+    """Where logins are kept: the system's keyring or else a file; or keyring, file, memory, a path, a store."""
     open_browser: bool | OpenPage
     """Whether a browser is opened; or a function that is given the URL, and may return the one it leads back to."""
     device: bool | ShowCode

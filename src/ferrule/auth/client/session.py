@@ -195,6 +195,8 @@ class OAuthSession:
         self._renewed_at = 0.0
         self._attempts: dict[str, list[float]] = {}
         self._servers: dict[str, tuple[float, ServerMetadata]] = {}
+        self._unkept: tuple[dict[str, Any], Login] | None = None
+        """A renewed login that could not be kept, and the document it takes the place of."""
 
     # -- what a request says
 
@@ -354,8 +356,10 @@ class OAuthSession:
         """Replace a token by a newer one, ours or somebody else's; False where it takes a login."""
         name = self._name(login)
         async with self._store.lock(name):
-            stored = await asyncio.to_thread(self._read, name)
-            if stored is None or stored.needs_login:
+            await self._keep_late(name)
+            document = await asyncio.to_thread(self._store.read, name)
+            stored = self._understood(document)
+            if document is None or stored is None or stored.needs_login:
                 return False
             if stored.token.access != login.token.access and not stored.token.is_stale(self._clock()):
                 self._adopt(stored)
@@ -365,9 +369,9 @@ class OAuthSession:
                 return True
             if not stored.token.refresh:
                 return False
-            return await self._renew(name, stored)
+            return await self._renew(name, document, stored)
 
-    async def _renew(self, name: str, stored: Login) -> bool:
+    async def _renew(self, name: str, document: dict[str, Any], stored: Login) -> bool:
         try:
             token = await self._ask_again(stored)
         except TokenRefused as refusal:
@@ -376,18 +380,52 @@ class OAuthSession:
             if newest is not None and newest.token.refresh != stored.token.refresh:
                 self._adopt(newest)
                 return True
-            if newest is not None:
-                await asyncio.to_thread(self._write, name, structs.replace(newest, needs_login=True))
+            marked = structs.replace(stored, needs_login=True)
+            await asyncio.to_thread(self._store.replace, name, document, msgspec.to_builtins(marked))
             return False
         # Some keep what renews a token for good, and say nothing of it (RFC 6749 §6).
         token = structs.replace(token, refresh=token.refresh or stored.token.refresh)
         login = structs.replace(stored, token=token)
-        await asyncio.to_thread(self._write, name, login)
+        try:
+            login = await self._put(name, document, login)
+        except TokenUnavailable as reason:
+            # It is the only one that can be renewed: it is used, and kept as soon as that can be.
+            logger.warning("a renewed login for %s is not kept yet: %s", self.url, reason)
+            self._unkept = (document, login)
         self._adopt(login)
         self._renewed_at = self._clock()
         # However short its life is, it is shown once before the next is asked for.
         self._rests_until = self._renewed_at + AT_LEAST
         return True
+
+    async def _put(self, name: str, document: dict[str, Any], login: Login) -> Login:
+        """Keep a renewed login in place of the document it was made of; where another has a newer one, return that."""
+        before = document
+        for pause in (*PAUSES, 0.0):
+            try:
+                if await asyncio.to_thread(self._store.replace, name, before, msgspec.to_builtins(login)):
+                    return login
+                found = await asyncio.to_thread(self._store.read, name)
+                newest = self._understood(found)
+                if found is None or newest is None:
+                    # Somebody has logged out.
+                    return login
+                if found["token"].get("refresh") != document["token"].get("refresh"):
+                    return newest
+                # It was only marked.
+                before = found
+            except TokenUnavailable:
+                if not pause:
+                    raise
+                await asyncio.sleep(pause)
+        return login
+
+    async def _keep_late(self, name: str) -> None:
+        """Keep a renewed login that could not be kept when it came."""
+        if self._unkept is not None:
+            document, login = self._unkept
+            await self._put(name, document, login)
+            self._unkept = None
 
     async def _ask_again(self, login: Login) -> Token:
         """Ask for a newer token; one who does not answer is asked a few times (network errors are no refusal)."""
@@ -471,7 +509,9 @@ class OAuthSession:
         return login
 
     def _read(self, name: str) -> Login | None:
-        document = self._store.read(name)
+        return self._understood(self._store.read(name))
+
+    def _understood(self, document: dict[str, Any] | None) -> Login | None:
         if document is None:
             return None
         try:

@@ -29,6 +29,8 @@ LOCK_PAUSE = 0.02
 LARGEST_FILE = 16 * 1024 * 1024
 SERVICE = "ferrule"
 PRIVATE = 0o600
+ADDRESSES = ("redis", "rediss", "unix", "sqlite")
+"""How the addresses of stores begin, which are no paths."""
 
 Storage = Literal["auto", "keyring", "file", "memory"]
 
@@ -41,6 +43,9 @@ class TokenStore(Protocol):
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
         """Keep a document in place of the one of that name."""
+
+    def replace(self, name: str, old: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+        """Keep a document in place of one that was read before; False, and nothing is done, where it is another now."""
 
     def remove(self, name: str) -> None:
         """Forget a document."""
@@ -66,6 +71,13 @@ class MemoryStore:
     def write(self, name: str, document: Mapping[str, Any]) -> None:
         """Keep a document in place of the one of that name."""
         self._documents[name] = msgspec.json.encode(document)
+
+    def replace(self, name: str, old: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+        """Keep a document in place of one that was read before."""
+        if self.read(name) != old:
+            return False
+        self.write(name, document)
+        return True
 
     def remove(self, name: str) -> None:
         """Forget a document."""
@@ -99,6 +111,14 @@ class FileStore:
         """Keep a document in place of the one of that name."""
         with self._edited() as documents:
             documents[name] = document
+
+    def replace(self, name: str, old: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+        """Keep a document in place of one that was read before."""
+        with self._edited() as documents:
+            is_old = documents.get(name) == old
+            if is_old:
+                documents[name] = document
+        return is_old
 
     def remove(self, name: str) -> None:
         """Forget a document."""
@@ -190,6 +210,15 @@ class KeyringStore:
         """Keep a document in place of the one of that name."""
         self._keyring.set_password(SERVICE, name, msgspec.json.encode(document).decode())
 
+    def replace(self, name: str, old: Mapping[str, Any], document: Mapping[str, Any]) -> bool:
+        """Keep a document in place of one that was read before."""
+        make_private_folder(self._locks)
+        with _held(self._locks):
+            is_old = self.read(name) == old
+            if is_old:
+                self.write(name, document)
+        return is_old
+
     def remove(self, name: str) -> None:
         """Forget a document."""
         if self._keyring.get_password(SERVICE, name) is not None:
@@ -223,6 +252,8 @@ def open_store(storage: Storage | FilePath | TokenStore) -> TokenStore:
         if storage == "auto":
             return FileStore()
         raise SetupError("storage='keyring': there is no keyring here; install keyring, or use storage='file'")
+    if isinstance(storage, str) and storage.partition(":")[0] in ADDRESSES:
+        raise SetupError("storage: logins in a store are sealed: give SealedStore(address, keys=[…])")
     if isinstance(storage, str | os.PathLike):
         return FileStore(storage)
     return storage
