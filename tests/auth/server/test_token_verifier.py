@@ -342,7 +342,7 @@ def test_a_replayed_proof_is_refused_however_often_the_token_was_seen() -> None:
 
 
 async def test_a_proof_counts_once_over_all_processes_of_a_server() -> None:
-    """AUTH: RFC 9449 §11.1; what was refused for another reason is not noted."""
+    """RFC 9449 §11.1: whoever took a proof from the wire shows it to another process."""
     seen = Stores.memory().seen
     processes = [verifier(), verifier()]
     for by in processes:
