@@ -218,6 +218,47 @@ async def test_nobody_who_gives_up_ends_the_login_of_the_others() -> None:
     assert first.cancelled() or await asyncio.gather(first, return_exceptions=True)
 
 
+class SlowEndpoint:
+    """Stands for a token endpoint: takes a refresh token once, and its time."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.answers = asyncio.Event()
+        self.shown: list[str] = []
+
+    async def ask(self, fields: dict[str, str], scopes: tuple[str, ...]) -> Token:
+        self.shown.append(fields["refresh_token"])
+        self.asked.set()
+        await self.answers.wait()
+        return Token("renewed", refresh="second", expires=9999.0)
+
+
+async def test_a_renewal_is_kept_though_nobody_waits_for_it_any_more() -> None:
+    """AUT-14: its refresh token was shown, and is worth nothing any more."""
+    endpoint = SlowEndpoint()
+
+    class RenewingDesk(Desk):
+        async def obtain(self, wanted: Wanted) -> Granted:
+            return Granted(Token("old", refresh="first", expires=1300.0, renew=1100.0), ClientIdentity("client"))
+
+        def endpoint(self, server: ServerMetadata, client: ClientIdentity, proof_key: ProofKey | None) -> Any:
+            return endpoint
+
+    bench = Bench(RenewingDesk())
+    await bench.refuse("Bearer")
+    bench.now = 1200.0
+    waiting = asyncio.create_task(bench.session.prepare())
+    await asyncio.wait_for(endpoint.asked.wait(), 10)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    another = asyncio.create_task(bench.session.prepare())
+    await asyncio.sleep(0.01)
+    endpoint.answers.set()
+    await asyncio.wait_for(another, 10)
+    assert bench.lines == b"authorization: Bearer renewed\r\n"
+    assert endpoint.shown == ["first"]
+
+
 # -- another authorization server
 
 

@@ -137,7 +137,14 @@ class Flights:
 
     async def join(self) -> bool:
         """Wait for what is being done; False where nothing is."""
-        flight = self._flights.get(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        flight = self._flights.get(loop)
+        while flight is not None and flight.task.cancelling():
+            # Nobody else waits for it, and it may still have something to bring to its end.
+            await asyncio.wait([flight.task])
+            if self._flights.get(loop) is flight:
+                return False
+            flight = self._flights.get(loop)
         if flight is None or flight.task.done():
             return False
         await flight.join()
@@ -164,6 +171,19 @@ class _Flight:
             self._waiting -= 1
             if not self._waiting and not self.task.done():
                 self.task.cancel()
+
+
+async def _to_its_end(renewal: Coroutine[Any, Any, bool]) -> bool:
+    """Do something whole, also where nobody waits for it any more.
+
+    Many authorization servers take a refresh token once: whoever has shown it must keep what comes for it.
+    """
+    task = asyncio.ensure_future(renewal)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 class OAuthSession:
@@ -369,7 +389,7 @@ class OAuthSession:
                 return True
             if not stored.token.refresh:
                 return False
-            return await self._renew(name, document, stored)
+            return await _to_its_end(self._renew(name, document, stored))
 
     async def _renew(self, name: str, document: dict[str, Any], stored: Login) -> bool:
         try:
