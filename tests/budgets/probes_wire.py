@@ -167,6 +167,13 @@ async def a_heavy_message(limit: int, size: int) -> bool:
         codec.MAX_MESSAGE_WEIGHT, codec.HEAVY = bound, heavy
 
 
+@probe("ferrule.budgets.bounds.MAX_NESTING")
+async def a_deep_message(_: int, size: int) -> bool:
+    inner = size - 2
+    frame = b'{"jsonrpc":"2.0","id":1,"method":"nobody","params":{"a":%b}}' % (b"[" * inner + b"]" * inner)
+    return code(Met().say(frame)) == -32601
+
+
 @probe("ferrule.budgets.bounds.MAX_BATCH")
 async def a_batch(_: int, size: int) -> bool:
     parts: list[Any] = [{"jsonrpc": "2.0", "method": "notifications/x"}] * (size - 1)

@@ -42,6 +42,9 @@ MAX_PEER_INFO_VALUES = 1000
 MAX_MESSAGE_WEIGHT = 64 * 1024 * 1024
 """Estimated bytes of one message once it is decoded (`ferrule.budgets.weight`)."""
 
+MAX_NESTING = 900
+"""Levels of objects and arrays in one message: fewer than any interpreter allows (`ferrule.budgets.weight`)."""
+
 MAX_KNOWN_TOOLS = 20_000
 """Listed tools a client remembers, to know which may be called twice and what their results must fit."""
 

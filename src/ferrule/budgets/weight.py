@@ -1,10 +1,16 @@
-"""What a JSON text will take in memory once it is decoded, estimated without decoding it.
+"""What a JSON text will take in memory once it is decoded, and how deep it is nested, told without decoding it.
 
 A number of two bytes becomes an object of 32, an object with one member one of 200, so 16 MiB of `[[],[],…` become half
 a gibibyte. Counting separators is as fast as reading memory and errs upwards only: those inside strings count too.
+
+The depth has one bound, whatever the interpreter allows: with 3.11 the decoder stops at what is left of a thousand
+levels, later at ten thousand or where the stack ends. Few texts have enough brackets to come near the bound, and only
+those are looked at closely.
 """
 
 from __future__ import annotations
+
+from ferrule.budgets.bounds import MAX_MESSAGE_WEIGHT, MAX_NESTING
 
 LIGHT = 16 * 1024
 """A text up to this size is charged by its size alone; there can be only so many of them."""
@@ -17,6 +23,19 @@ MOST_PER_BYTE = 2 + PER_OBJECT
 
 FEW = 16
 """How many of a separator are looked for one by one before all are counted."""
+
+PART = 64 * 1024
+"""How much of a text is looked at a time: nothing longer than this is copied."""
+
+BLOCK = 256
+"""How many brackets are counted at once while they cannot reach the bound."""
+
+MOST_BRACKETS = MAX_MESSAGE_WEIGHT // PER_LIST
+"""A text that opens more than this is refused for its weight, and is not looked at."""
+
+OPENING = ord("[")
+TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+NO_BRACKETS = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def weight(text: bytes) -> int:
@@ -43,3 +62,57 @@ def _count(text: bytes, mark: bytes) -> int:
     if at < 0:
         return found
     return found + text.count(mark, at)
+
+
+def too_deep(text: bytes) -> bool:
+    """Tell whether a text is nested deeper than MAX_NESTING; one that is no JSON may be called either."""
+    if len(text) <= MAX_NESTING:
+        return False
+    if not MAX_NESTING < _count(text, b"[") + _count(text, b"{") <= MOST_BRACKETS:
+        return False
+    depth = 0
+    quoted = False
+    start = 0
+    while start < len(text) and depth >= 0:
+        end = start + PART
+        if _escapes(text[start:end]):
+            end += 1
+        part = _marks(text[start:end])
+        found = _deepest(b"".join(part.split(b'"')[quoted::2]), depth)
+        if found is None:
+            return True
+        depth = found
+        quoted ^= part.count(b'"') % 2 == 1
+        start = end
+    return False
+
+
+def _escapes(part: bytes) -> bool:
+    """Tell whether the last byte takes the next one's meaning."""
+    return (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
+
+
+def _marks(part: bytes) -> bytes:
+    """Leave brackets, all as square ones, and the quotes around strings that have some."""
+    if b"\\" in part:
+        part = part.replace(rb"\\", b"").replace(rb"\"", b"")
+    return part.translate(TO_SQUARE, NO_BRACKETS).replace(b'""', b"")
+
+
+def _deepest(brackets: bytes, depth: int) -> int | None:
+    """Return how deep it is behind the brackets, None if that was too deep on the way."""
+    for start in range(0, len(brackets), BLOCK):
+        block = brackets[start : start + BLOCK]
+        opened = block.count(b"[")
+        if depth + opened > MAX_NESTING and _passes(block, MAX_NESTING - depth):
+            return None
+        depth += 2 * opened - len(block)
+    return depth
+
+
+def _passes(block: bytes, room: int) -> bool:
+    for bracket in block:
+        room += -1 if bracket == OPENING else 1
+        if room < 0:
+            return True
+    return False

@@ -25,7 +25,7 @@ from ferrule.budgets.bounds import (
     MAX_METHOD_LENGTH,
     MAX_UNREADABLE,
 )
-from ferrule.budgets.weight import MOST_PER_BYTE, weight
+from ferrule.budgets.weight import MOST_PER_BYTE, too_deep, weight
 from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal, quoted
 from ferrule.wire.messages import (
     EMPTY_PARAMS,
@@ -142,6 +142,9 @@ def _invalid(why: str) -> InvalidRequest:
     return InvalidRequest(f"Invalid request: {why}")
 
 
+TOO_DEEP = RecursionError()
+"""What the decoder would say, had the interpreter allowed less; never raised."""
+
 NO_KIND = _invalid("neither a request, a notification nor a response")
 RESULT_WITHOUT_ID = Rejected(_invalid("a result needs an id"), response=True)
 TOO_HEAVY = _invalid(f"the message holds too many values: it would take more than {MAX_MESSAGE_WEIGHT} bytes")
@@ -169,7 +172,7 @@ def read(frame: bytes, max_size: int = MAX_MESSAGE_SIZE) -> Message | Batch | Re
     except UNREADABLE:
         return _diagnose(frame)
     if size > SHORT:
-        rejected = _over_a_bound(envelope, size, heavy=heavy)
+        rejected = _over_a_bound(envelope, frame, heavy=heavy)
         if rejected is not None:
             return rejected
     identity = envelope.id
@@ -208,11 +211,11 @@ def _check_utf_8(frame: bytes) -> None:
         start = end
 
 
-def _over_a_bound(envelope: Envelope, size: int, *, heavy: bool) -> Rejected | None:
+def _over_a_bound(envelope: Envelope, frame: bytes, *, heavy: bool) -> Rejected | None:
     """Return why a message is refused whose id or method is too long, or which holds too much; else None."""
     method = envelope.method
     identity = envelope.name
-    if size > MAX_ID_LENGTH and is_long(identity):
+    if len(frame) > MAX_ID_LENGTH and is_long(identity):
         if method is None:
             return LONG_ID_OF_RESPONSE
         return LONG_ID
@@ -220,6 +223,8 @@ def _over_a_bound(envelope: Envelope, size: int, *, heavy: bool) -> Rejected | N
         return Rejected(LONG_METHOD, identity)
     if heavy:
         return Rejected(TOO_HEAVY, identity, method is None)
+    if too_deep(frame):
+        return _broken(frame, TOO_DEEP)
     return None
 
 
@@ -238,7 +243,7 @@ def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
     try:
         error = _decode_error(raw)
         data = error.data
-        if data is UNSET or len(data) > MAX_ERROR_DATA:
+        if data is UNSET or len(data) > MAX_ERROR_DATA or too_deep(bytes(data)):
             plain = None
         else:
             plain = msgspec.json.decode(data)
@@ -262,6 +267,8 @@ def _diagnose(frame: bytes) -> Message | Batch | Rejected:
         if _is_array(frame):
             return Batch(frame)
         loose = _decode_loosely(frame)
+        if too_deep(frame):
+            return _broken(frame, TOO_DEEP)
     except msgspec.ValidationError as reason:
         return Rejected(_invalid(_words(reason)))
     except UNREADABLE as reason:
@@ -343,6 +350,8 @@ def check_array(batch: Batch) -> Rejected | None:
     """Return why an array is no JSON, None when it is: nothing of it is built."""
     try:
         _skip(batch.frame)
+        if too_deep(batch.frame):
+            return _broken(batch.frame, TOO_DEEP)
     except UNREADABLE as reason:
         return _broken(batch.frame, reason)
     return None
@@ -357,6 +366,8 @@ def read_batch(batch: Batch) -> list[Decoded] | Rejected:
         return HEAVY_BATCH
     try:
         elements = _elements(batch.frame)
+        if too_deep(batch.frame):
+            return _broken(batch.frame, TOO_DEEP)
     except msgspec.ValidationError:
         return LONG_BATCH
     except UNREADABLE as reason:
