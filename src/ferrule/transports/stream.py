@@ -432,10 +432,11 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
             for buffer in buffers:
                 for at in range(0, len(buffer), LARGE):
                     self._transport.write(buffer[at : at + LARGE])
-        elif type(self._transport).writelines is not asyncio.WriteTransport.writelines:
+        elif not type(self._transport).writelines.__module__.startswith("asyncio."):
             self._transport.writelines(buffers)
         else:
-            # The inherited writelines would join the buffers, which copies the large ones again.
+            # asyncio's own joins the buffers in 3.11, which copies the large ones again. In 3.12 before 3.12.9 and 3.13
+            # before 3.13.2 it never says that too much waits (CVE-2024-12254).
             for buffer in buffers:
                 self._transport.write(buffer)
 
