@@ -61,6 +61,14 @@ class Returns:
             done.popleft().settle()
 
 
+class Left(Exception):
+    """Carries a GeneratorExit, which a future may not hold: thrown into who awaits it, it means that they must end."""
+
+    def __init__(self, error: GeneratorExit) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Job:
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
@@ -87,6 +95,8 @@ class Job:
                 self._result = self.context.run(self.work, *self.args)
         except StopIteration as stop:
             self._error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
+        except GeneratorExit as raised:
+            self._error = Left(raised)
         except BaseException as raised:  # whatever a handler raises belongs to its own call
             self._error = raised
         if os.getpid() != process:
@@ -211,7 +221,10 @@ class Threads:
         """Run work of our own, such as reading a file, in a thread."""
         job = self.job(work, ())
         self.submit(job)
-        return await job.future
+        try:
+            return await job.future
+        except Left as left:
+            raise left.error from None
 
     def _summon(self) -> None:
         """Wake one thread for the work that waits, or add one."""
@@ -314,6 +327,8 @@ class Bulkhead:
                 raise
         try:
             return await job.future
+        except Left as left:
+            raise left.error from None
         except asyncio.CancelledError:
             places.leave_line(job)
             raise
