@@ -216,9 +216,18 @@ def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
 
 
+RENAMED = {
+    413: b"Request Entity Too Large",
+    414: b"Request-URI Too Long",
+    416: b"Requested Range Not Satisfiable",
+    422: b"Unprocessable Entity",
+}
+"""Newer Pythons have other words for these; ours are the same on all."""
+
+
 def phrase(status: int) -> bytes:
     """Return the words of a status, empty for an unknown one."""
     try:
-        return HTTPStatus(status).phrase.encode("ascii")
+        return RENAMED.get(status) or HTTPStatus(status).phrase.encode("ascii")
     except ValueError:
         return b""
