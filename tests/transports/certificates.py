@@ -16,6 +16,13 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """Return what a key is for; from 3.13 on Python trusts no authority that does not say so."""
+    signs = {"key_cert_sign": authority, "crl_sign": authority, "digital_signature": True}
+    others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    return x509.KeyUsage(**signs, **dict.fromkeys(others, False), encipher_only=False, decipher_only=False)
+
+
 def _certificate(
     name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, *, authority: bool
 ) -> x509.Certificate:
@@ -30,6 +37,9 @@ def _certificate(
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(_usage(authority=authority), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
 

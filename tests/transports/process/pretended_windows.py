@@ -16,6 +16,8 @@ import msgspec
 LIBRARIES = (asyncio, ctypes, msgspec, socket, ssl, subprocess, threading)
 """They look at the platform when they are imported, and must see the true one."""
 
+asyncio.new_event_loop().close()  # from 3.14 on asyncio looks at it when it makes its first loop
+
 sys.platform = "win32"
 signal.SIGBREAK = signal.SIGUSR2  # type: ignore[attr-defined]
 sys.modules["uvloop"] = None  # type: ignore[assignment]
