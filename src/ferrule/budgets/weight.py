@@ -10,6 +10,10 @@ those are looked at closely.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 from ferrule.budgets.bounds import MAX_MESSAGE_WEIGHT, MAX_NESTING
 
 LIGHT = 16 * 1024
@@ -85,6 +89,19 @@ def too_deep(text: bytes) -> bool:
         quoted ^= part.count(b'"') % 2 == 1
         start = end
     return False
+
+
+def bounded_depth(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decoder that raises RecursionError for what is nested too deeply: with 3.11, that is any decoder."""
+    if sys.version_info < (3, 12):
+        return decode
+
+    def read(text: Any) -> Any:
+        if len(text) > MAX_NESTING and too_deep(bytes(text)):
+            raise RecursionError("nested too deeply")
+        return decode(text)
+
+    return read
 
 
 def _escapes(part: bytes) -> bool:

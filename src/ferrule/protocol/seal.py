@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ferrule.budgets.weight import bounded_depth
 from ferrule.errors import FerruleError, InvalidParams, SetupError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ CHANGES_ON_RETRY = frozenset({"_meta", "inputResponses", "requestState"})
 
 KEY_PURPOSE = b"ferrule request state 1"
 CIPHER_KEY_SIZE, KEY_ID_SIZE = 32, 4
+_read = bounded_depth(msgspec.json.decode)
 HEADER = struct.Struct(f">B{KEY_ID_SIZE}sd")
 
 
@@ -150,7 +152,7 @@ def request_binding(
     A server is named by its name alone, so that every process and every version of it opens what another has sealed.
     """
     try:
-        plain = msgspec.json.decode(params if isinstance(params, bytes) else msgspec.json.encode(params))
+        plain = _read(params if isinstance(params, bytes) else msgspec.json.encode(params))
         if isinstance(plain, dict):
             plain = {name: value for name, value in plain.items() if name not in CHANGES_ON_RETRY}
         canonical = msgspec.json.encode([server, principal, method, plain], order="sorted")

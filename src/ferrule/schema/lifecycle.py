@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ferrule.budgets.bounds import MAX_PEER_INFO_SIZE, MAX_PEER_INFO_VALUES
+from ferrule.budgets.weight import bounded_depth
 from ferrule.schema.model import CacheableResult, ClientCapabilities, Implementation, JsonObject, Params, Result, Value
 
 
@@ -77,7 +78,7 @@ class Said(Struct, rename="camel", gc=False):
     capabilities: Raw = NOTHING
 
 
-_read_said = msgspec.json.Decoder(Said).decode
+_read_said: Callable[[Raw | bytes], Said] = bounded_depth(msgspec.json.Decoder(Said).decode)
 
 
 def check_said(raw: Raw | bytes) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ferrule.budgets.weight import bounded_depth
 from ferrule.errors import SetupError
 
 REDACTED = "[redacted]"
@@ -17,6 +18,7 @@ REDACTED = "[redacted]"
 MAX_DEPTH = 100
 """How deep a value may be nested; what is deeper is taken out."""
 
+_decode = bounded_depth(msgspec.json.decode)
 STEP = re.compile(r"\.(\*|[^.\[\]'\"*]+)|\[(\*|\d+|'[^']*'|\"[^\"]*\")\]")
 
 Path = tuple[str | int | None, ...]
@@ -114,6 +116,6 @@ def content_to_keep(rules: Iterable[RecordRule], tool: str, arguments: bytes, re
 def _read(content: bytes) -> object:
     """Return a JSON value; what cannot be read is taken out."""
     try:
-        return msgspec.json.decode(content)
+        return _decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return REDACTED

@@ -415,9 +415,12 @@ def _element(frame: bytes) -> Decoded:
 def encode(message: Message | Sequence[Message]) -> bytes:
     """Write one message, or a batch, as one line of JSON without its line end."""
     try:
-        return write(message)
+        payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
+    if too_deep(payload):
+        raise unwritable(TOO_DEEP)
+    return payload
 
 
 def encode_within(message: Message | Sequence[Message], max_size: int, beside: int = 0) -> bytes:
@@ -426,6 +429,8 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
+    if too_deep(payload):
+        raise unwritable(TOO_DEEP)
     if len(payload) + beside > max_size:
         raise too_long(len(payload) + beside, max_size)
     return payload

@@ -15,6 +15,7 @@ from msgspec import structs
 from msgspec.structs import astuple
 
 from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_MENDED_SIZE, MAX_VIOLATIONS
+from ferrule.budgets.weight import bounded_depth
 from ferrule.server.functions.signatures import Parameter, Signature
 from ferrule.server.functions.types.known import convert, decode_hook
 from ferrule.validation.checker import Checker, own_schema
@@ -62,7 +63,7 @@ class TypedReader:
 
     @functools.cached_property
     def _decode(self) -> Callable[[RawJson], msgspec.Struct]:
-        return msgspec.json.Decoder(_struct(self._signature, closed=True), dec_hook=decode_hook).decode
+        return bounded_depth(msgspec.json.Decoder(_struct(self._signature, closed=True), dec_hook=decode_hook).decode)
 
     def reading(self) -> Read:
         """Return the function that reads: at full speed, and once more with care where that fails.
@@ -149,7 +150,7 @@ class LongReader:
             fields.append((f"p{number}", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET))
             names[f"p{number}"] = parameter.key
         parts = msgspec.defstruct("Parts", fields, rename=names, forbid_unknown_fields=True, gc=False, module=__name__)
-        self._split = msgspec.json.Decoder(parts).decode
+        self._split = bounded_depth(msgspec.json.Decoder(parts).decode)
 
     def read(self, raw: RawJson) -> Values:
         """Return the values; raises InvalidArguments."""
@@ -317,7 +318,7 @@ def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
 def parsed_arguments(raw: RawJson) -> dict[str, Any]:
     """Read arguments as plain values; raises InvalidArguments, NoObject for what could be no tool's."""
     try:
-        arguments = msgspec.json.decode(raw) if memoryview(raw) else {}
+        arguments = _decode_plain(raw) if memoryview(raw) else {}
     except (ValueError, RecursionError) as error:
         text = bytes(raw)[:MAX_EXPLAINED_SIZE].decode(errors="replace")
         raise InvalidArguments([Violation("", excerpt(text), "json", f"cannot be read as JSON: {error}")]) from None
@@ -427,6 +428,7 @@ def _whole(text: str) -> int | float:
     return value
 
 
+_decode_plain = bounded_depth(msgspec.json.decode)
 _decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
 
 
