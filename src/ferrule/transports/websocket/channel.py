@@ -61,6 +61,9 @@ from ferrule.wire.messages import Message
 
 BEGINS, ENDS = 0.8, 0.5
 """Which parts of the buffer begin and end backpressure."""
+PIECE = 1024 * 1024
+"""Bytes that asyncio's own transport is handed at a time."""
+
 TLS_WRITE = 64 * 1024
 """How much is given to TLS at once."""
 MAX_PONGS = 64 * 1024
@@ -459,7 +462,7 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             data = self._writer.texts(payloads)
         else:
             data = self._deflated(payloads)
-        if self._gone or self._secure:
+        if self._gone or self._secure or len(data) > PIECE:
             self._write(data)
         else:
             self.bytes_out += len(data)
@@ -495,6 +498,10 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
             # Before it is encrypted, and no more: what TLS has handed on to its socket it does not count as waiting.
             for at in range(0, len(data), TLS_WRITE):
                 self._transport.write(data[at : at + TLS_WRITE])
+        elif len(data) > PIECE and type(self._transport).__module__.startswith("asyncio."):
+            # From 3.12 on it holds the whole of what it could write in part, and counts only the rest as waiting.
+            for at in range(0, len(data), PIECE):
+                self._transport.write(data[at : at + PIECE])
         else:
             self._transport.write(data)
 
