@@ -13,7 +13,7 @@ from table import probe
 from ferrule import Server
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
-from ferrule.budgets.weight import weight
+from ferrule.budgets.weight import too_deep, weight
 from ferrule.runtime import batch
 from ferrule.runtime.batch import Replies
 from ferrule.runtime.holdings import Holdings
@@ -171,7 +171,12 @@ async def a_heavy_message(limit: int, size: int) -> bool:
 async def a_deep_message(_: int, size: int) -> bool:
     inner = size - 2
     frame = b'{"jsonrpc":"2.0","id":1,"method":"nobody","params":{"a":%b}}' % (b"[" * inner + b"]" * inner)
-    return code(Met().say(frame)) == -32601
+    # With 3.11 the interpreter's own bound, a little higher, is all there is: ours is tried there as well.
+    check, codec.nests_too_deep = codec.nests_too_deep, too_deep
+    try:
+        return code(Met().say(frame)) == -32601
+    finally:
+        codec.nests_too_deep = check
 
 
 @probe("ferrule.budgets.bounds.MAX_BATCH")

@@ -25,7 +25,7 @@ from ferrule.budgets.bounds import (
     MAX_METHOD_LENGTH,
     MAX_UNREADABLE,
 )
-from ferrule.budgets.weight import MOST_PER_BYTE, too_deep, weight
+from ferrule.budgets.weight import MOST_PER_BYTE, nests_too_deep, weight
 from ferrule.errors import EncodeError, InvalidRequest, MessageTooLarge, ParseError, Refusal, quoted
 from ferrule.wire.messages import (
     EMPTY_PARAMS,
@@ -223,7 +223,7 @@ def _over_a_bound(envelope: Envelope, frame: bytes, *, heavy: bool) -> Rejected 
         return Rejected(LONG_METHOD, identity)
     if heavy:
         return Rejected(TOO_HEAVY, identity, method is None)
-    if too_deep(frame):
+    if nests_too_deep(frame):
         return _broken(frame, TOO_DEEP)
     return None
 
@@ -243,7 +243,7 @@ def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
     try:
         error = _decode_error(raw)
         data = error.data
-        if data is UNSET or len(data) > MAX_ERROR_DATA or too_deep(bytes(data)):
+        if data is UNSET or len(data) > MAX_ERROR_DATA or nests_too_deep(bytes(data)):
             plain = None
         else:
             plain = msgspec.json.decode(data)
@@ -267,7 +267,7 @@ def _diagnose(frame: bytes) -> Message | Batch | Rejected:
         if _is_array(frame):
             return Batch(frame)
         loose = _decode_loosely(frame)
-        if too_deep(frame):
+        if nests_too_deep(frame):
             return _broken(frame, TOO_DEEP)
     except msgspec.ValidationError as reason:
         return Rejected(_invalid(_words(reason)))
@@ -350,7 +350,7 @@ def check_array(batch: Batch) -> Rejected | None:
     """Return why an array is no JSON, None when it is: nothing of it is built."""
     try:
         _skip(batch.frame)
-        if too_deep(batch.frame):
+        if nests_too_deep(batch.frame):
             return _broken(batch.frame, TOO_DEEP)
     except UNREADABLE as reason:
         return _broken(batch.frame, reason)
@@ -366,7 +366,7 @@ def read_batch(batch: Batch) -> list[Decoded] | Rejected:
         return HEAVY_BATCH
     try:
         elements = _elements(batch.frame)
-        if too_deep(batch.frame):
+        if nests_too_deep(batch.frame):
             return _broken(batch.frame, TOO_DEEP)
     except msgspec.ValidationError:
         return LONG_BATCH
@@ -418,7 +418,7 @@ def encode(message: Message | Sequence[Message]) -> bytes:
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
-    if too_deep(payload):
+    if nests_too_deep(payload):
         raise unwritable(TOO_DEEP)
     return payload
 
@@ -429,7 +429,7 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
-    if too_deep(payload):
+    if nests_too_deep(payload):
         raise unwritable(TOO_DEEP)
     if len(payload) + beside > max_size:
         raise too_long(len(payload) + beside, max_size)

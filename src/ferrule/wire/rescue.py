@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ferrule.budgets.weight import too_deep
+from ferrule.budgets.weight import nests_too_deep
 from ferrule.wire.messages import HEAD_SIZE, Id, is_long
 
 MAX_READ_AGAIN = 16 * 1024
@@ -39,7 +39,7 @@ class Rescued(Struct, frozen=True):
 
 def rescue(frame: bytes) -> Rescued:
     """Find the id of a frame that cannot be read."""
-    if len(frame) > MAX_READ_AGAIN or too_deep(frame):
+    if len(frame) > MAX_READ_AGAIN or nests_too_deep(frame):
         return rescue_from_head(frame)
     try:
         # Bytes that are no UTF-8 become surrogates, and an id with one of those is none.
