@@ -88,7 +88,6 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         write_timeout: float | None = None,
     ) -> None:
         self._receiver = receiver
-        self._receive = receiver.frame_received
         self._serving = serving
         self._public = public
         """Whether anything that can open a socket can speak to us, a browser for one."""
@@ -330,7 +329,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self.messages_in += len(frames)
         # What the receiver sends meanwhile leaves with the flush below, one turn earlier than a scheduled one.
         self._flush_due = True
-        receive = self._receive
+        receive = self._receiver.frame_received
         public = self._public
         try:
             for frame in frames:
