@@ -15,7 +15,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Literal, cast
 
 from ferrule.budgets.allocator import allocator
@@ -74,6 +74,44 @@ Read = bytes | Oversize | FramingLost
 class StreamChannel(ChannelDefaults, asyncio.Protocol):
     """A channel to the peer at the other end of an asyncio byte stream."""
 
+    __slots__ = (
+        "_as_lines",
+        "_closing",
+        "_ended",
+        "_eof_read",
+        "_feed",
+        "_flush_due",
+        "_framer",
+        "_gone",
+        "_json_only",
+        "_loop",
+        "_lost",
+        "_max_size",
+        "_on_oversize",
+        "_outgoing",
+        "_outgoing_size",
+        "_public",
+        "_receiver",
+        "_secure",
+        "_serving",
+        "_share",
+        "_transport",
+        "_turn_due",
+        "_unfinished",
+        "_waiters",
+        "_waiting",
+        "_write_timeout",
+        "_write_timer",
+        "bytes_in",
+        "bytes_out",
+        "congested",
+        "context",
+        "dropped",
+        "error",
+        "messages_in",
+        "messages_out",
+    )
+
     _transport: asyncio.Transport
 
     def __init__(
@@ -119,6 +157,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._waiters = Waiters()
         self.error: Exception | None = None
+        self.context: Context | None = None
         self._json_only = json_only
         self.messages_in = self.messages_out = self.bytes_in = self.bytes_out = self.dropped = 0
 

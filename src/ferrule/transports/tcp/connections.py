@@ -55,6 +55,8 @@ LAST_WORDS_TIME = 10.0
 class ServedChannel(StreamChannel):
     """The channel to one peer that reached us."""
 
+    __slots__ = ("_heard", "_left", "_quiet_since", "_reception", "link", "watch")
+
     traits = Traits(closes_on_garbage=True)
 
     def __init__(self, link: Receiver, framer: Framer, reception: Reception) -> None:
