@@ -64,9 +64,7 @@ class Account:
         if self.within is not None and not self.within.take(amount):
             self.refused += 1
             return False
-        self.held += amount
-        self.room -= amount
-        self.most = max(self.most, self.held)
+        self._debit(amount)
         return True
 
     def take_little(self, amount: int) -> bool:
@@ -77,10 +75,13 @@ class Account:
         if self.within is not None and not self.within.take_little(amount):
             self.refused += 1
             return False
+        self._debit(amount)
+        return True
+
+    def _debit(self, amount: int) -> None:
         self.held += amount
         self.room -= amount
         self.most = max(self.most, self.held)
-        return True
 
     def add(self, amount: int) -> None:
         """Debit an amount that is held already, whether there is room or not."""

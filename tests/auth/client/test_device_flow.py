@@ -100,7 +100,9 @@ async def test_whoever_is_asked_too_often_is_asked_less_often(monkeypatch: pytes
     [("denied", "access_denied"), ("ignored", "before the code ended"), ("not there", "no login on another device")],
 )
 async def test_a_login_that_does_not_happen_says_why(how: str, words: str) -> None:
-    async with protected(profile="linear" if how == "not there" else "plain", device_lifetime=0.3) as place:
+    profile = "linear" if how == "not there" else "plain"
+    lifetime = 0.3 if how == "ignored" else 30.0
+    async with protected(profile=profile, device_lifetime=lifetime) as place:
         place.issuer.devices._interval = 0.02
         place.issuer.devices.user = ""
         shows: list[DeviceCode] = []

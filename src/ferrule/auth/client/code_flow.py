@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +15,7 @@ from msgspec import Struct
 from ferrule.auth.address import AddressRules, is_loopback_name
 from ferrule.auth.client.browser import can_paste, has_browser, judge_login_url, open_browser, pasted_line
 from ferrule.auth.client.code_request import CodeRequest, make_code_request
+from ferrule.auth.client.login_pause import LoginPause
 from ferrule.auth.client.loopback import CallbackListener
 from ferrule.auth.client.metadata import ServerMetadata
 from ferrule.auth.client.registrar import Registrar
@@ -30,8 +30,6 @@ logger = logging.getLogger("ferrule.auth")
 CALLBACK = "/callback"
 LOOPBACK = "127.0.0.1"
 FAREWELL = 1.0
-PAUSE = 10.0
-"""Seconds until a person is asked again after a login that failed: whatever asks may ask at once."""
 
 OpenPage = Callable[[str], Awaitable[str | None] | str | None]
 """Brings a person to a page; may return the URL they were sent back to."""
@@ -62,7 +60,7 @@ class CodeGrant:
         self._store = store
         self._registrar = registrar
         self._options = options
-        self._failed: tuple[float, AuthorizationFailed] | None = None
+        self._pause = LoginPause()
         self.preregistered = registrar.preregistered
         self.shows_secret = registrar.shows_secret
 
@@ -72,15 +70,7 @@ class CodeGrant:
 
     async def obtain(self, wanted: Wanted) -> Granted:
         """Let a person log in. Return the token; raises AuthorizationFailed."""
-        if self._failed is not None and time.monotonic() - self._failed[0] < PAUSE:
-            raise self._failed[1].with_traceback(None)
-        try:
-            granted = await self._obtain(wanted)
-        except AuthorizationFailed as failure:
-            self._failed = (time.monotonic(), failure)
-            raise
-        self._failed = None
-        return granted
+        return await self._pause.attempt(lambda: self._obtain(wanted))
 
     async def _obtain(self, wanted: Wanted) -> Granted:
         self._require_somebody(wanted)

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.auth.client.browser import judge_login_url
+from ferrule.auth.client.login_pause import LoginPause
 from ferrule.auth.client.metadata import ServerMetadata
 from ferrule.auth.client.registrar import Registrar
 from ferrule.auth.client.registration import DEVICE_CODE
@@ -30,8 +31,6 @@ SHORTEST_INTERVAL, LONGEST_INTERVAL = 1.0, 60.0
 SLOWER = 5.0
 """By how many seconds that grows where the server asks for it (RFC 8628 §3.5)."""
 LONGEST_LIFE = 1800.0
-PAUSE = 10.0
-"""Seconds until a person is asked again after a login that failed: whatever asks may ask at once."""
 LONGEST_CODE = 100
 LONGEST_SECRET = 4096
 
@@ -74,7 +73,7 @@ class DeviceGrant:
         self._registrar = registrar
         self._show = show
         self._timeout = timeout
-        self._failed: tuple[float, AuthorizationFailed] | None = None
+        self._pause = LoginPause()
         self.preregistered = registrar.preregistered
         self.shows_secret = registrar.shows_secret
 
@@ -84,15 +83,7 @@ class DeviceGrant:
 
     async def obtain(self, wanted: Wanted) -> Granted:
         """Let a person log in. Return the token; raises AuthorizationFailed."""
-        if self._failed is not None and time.monotonic() - self._failed[0] < PAUSE:
-            raise self._failed[1].with_traceback(None)
-        try:
-            granted = await self._obtain(wanted)
-        except AuthorizationFailed as failure:
-            self._failed = (time.monotonic(), failure)
-            raise
-        self._failed = None
-        return granted
+        return await self._pause.attempt(lambda: self._obtain(wanted))
 
     async def _obtain(self, wanted: Wanted) -> Granted:
         server = wanted.found.server
