@@ -7,6 +7,7 @@ from unittest import mock
 from table import probe
 
 from ferrule.stores.memory import LogBounds, MemoryEventLog
+from ferrule.telemetry.exposition import OPENMETRICS, content_type_for
 from ferrule.transports.http.endpoint import session as http_session
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.keepalive import Keepalive
@@ -79,6 +80,11 @@ async def fields_of_a_form(limit: int, size: int) -> bool:
         return False
 
 
+@probe("ferrule.telemetry.exposition.LONGEST_ACCEPT", clamps=True)
+async def accepted_format(limit: int, size: int) -> bool:
+    return content_type_for("application/openmetrics-text".rjust(size)) == OPENMETRICS
+
+
 class Link:
     """A receiver that does nothing."""
 
@@ -134,7 +140,7 @@ async def unheard_events(limit: int, size: int) -> bool:
     return len(standing._undelivered or ()) == size
 
 
-@probe("DoorSettings(max_sessions=…)", lowered=10, clamps=True)
+@probe("EndpointSettings(max_sessions=…)", lowered=10, clamps=True)
 async def sessions(limit: int, size: int) -> bool:
     table = Sessions(lambda origin: Link(), lambda link: False, shared(max_sessions=limit))
     for _ in range(size):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from table import probe
 
-from ferrule import Client, FerruleError, Server
+from ferrule import Client, FerruleError, Server, ToolError
 from ferrule.budgets.account import Account
 from ferrule.server.functions.binder import InvalidArguments, bind
 from ferrule.server.hosting import link_state as links
@@ -59,6 +59,29 @@ async def suggested(limit: int, size: int) -> bool:
 async def among(limit: int, size: int) -> bool:
     names = [msgspec.json.encode(number).decode() for number in range(size - 1)]
     return Spellings([*names, "last"]).nearest("lasr") == "last"
+
+
+async def answers(tool: str, **arguments: str) -> bool:
+    """Return whether a tool that is part of the server takes these arguments."""
+    app = Server("shop")
+    app.tool_search()
+    app.offer_as_tools()
+    async with Client(app) as client:
+        try:
+            await client.call_tool(tool, arguments)
+        except ToolError:
+            return False
+    return True
+
+
+@probe("ferrule.server.discovery.tool_search.MAX_QUERY")
+async def looked_for(limit: int, size: int) -> bool:
+    return await answers("search_tools", query="x" * size)
+
+
+@probe("ferrule.server.discovery.as_tools.MAX_FILTER")
+async def filtered(limit: int, size: int) -> bool:
+    return await answers("list_resources", contains="x" * size)
 
 
 @probe("Server(max_subscriptions=…)", lowered=20)

@@ -43,6 +43,11 @@ def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
     assert {each for each in written if ".bounds." in each or ".process." in each} - PROBES.keys() == set(), "no probe"
 
 
+def test_every_probe_is_of_a_row_of_the_page():
+    page = PAGE.read_text(encoding="utf-8")
+    assert [where for where in PROBES if f"`{where}`" not in page] == []
+
+
 @pytest.mark.parametrize("each", PROBES.values(), ids=PROBES.keys())
 @pytest.mark.parametrize(
     ("factor", "more", "taken"),

@@ -10,13 +10,15 @@ from ferrule.telemetry.metrics import Histogram, Metrics
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 OPENMETRICS_VERSIONS = ("", "1.0.0", "0.0.1")
+LONGEST_ACCEPT = 1024
+"""Characters of an `Accept` header that are read."""
 
 
 def content_type_for(accept: str) -> str:
     """Return the content type of an answer to this `Accept` header (RFC 9110 §12.5.1)."""
     openmetrics = 0.0
     plain = 0.0
-    for item in accept.lower().split(","):
+    for item in accept[:LONGEST_ACCEPT].lower().split(","):
         kind, parameters = _media_type(item)
         weight = _weight(parameters.get("q", "1"))
         if kind == "application/openmetrics-text" and parameters.get("version", "") in OPENMETRICS_VERSIONS:

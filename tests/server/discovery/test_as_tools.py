@@ -50,6 +50,10 @@ async def test_resources_and_prompts_are_listed_and_used_by_tools(era: str) -> N
         assert listed["resourceTemplates"][0]["uriTemplate"] == "books://{title}"
         some = (await client.call_tool("list_resources", {"contains": "First"})).data
         assert [each["uri"] for each in some["resources"]] == ["books://one"]
+        with pytest.raises(ToolError, match="`contains` is longer than 1000 characters"):
+            # BUD-23: it is looked for in every item, so a megabyte of it would cost a megabyte an item.
+            await client.call_tool("list_resources", {"contains": "x" * 1001})
+        assert (await client.call_tool("list_prompts", {"contains": "x" * 1000})).data == {"prompts": []}
         blocks = []
         for uri in ("books://one", "books://two", "pic://logo", "raw://bytes"):
             blocks += (await client.call_tool("read_resource", {"uri": uri})).content

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from ferrule import Graphql
+from ferrule.budgets import process
 
 SUBSCRIBE = {"type": "subscribe", "id": "1", "payload": {"query": "subscription { listChanged { list } }"}}
 HANG = {"type": "subscribe", "id": "1", "payload": {"query": 'mutation { callTool(name: "hang") { isError } }'}}
@@ -131,6 +132,49 @@ async def test_one_operation_too_many_is_an_error() -> None:
         await say(peer, {**SUBSCRIBE, "id": "2"})
         answer = await hear(peer)
         assert (answer["type"], answer["id"]) == ("error", "2")
+
+
+async def test_an_id_that_is_used_again_names_the_operation_that_has_it_now() -> None:
+    app = new_app()
+    async with serving(app, max_subscriptions=1) as listener:
+        async with opened(listener) as peer:
+            await say(peer, HANG)
+            await app.begun.wait()  # type: ignore[attr-defined]
+            await say(peer, {"type": "complete", "id": "1"})
+            await say(peer, HANG)
+            await app.cancelled.wait()  # type: ignore[attr-defined]
+            await say(peer, {**HANG, "id": "2"})
+            answer = await hear(peer)
+            assert (answer["type"], answer["id"]) == ("error", "2")
+            app.cancelled.clear()  # type: ignore[attr-defined]
+        await asyncio.wait_for(app.cancelled.wait(), 10)  # type: ignore[attr-defined]
+
+
+async def test_what_operations_hold_is_bounded_and_let_go_when_they_end() -> None:
+    """BUD-09"""
+    app = new_app()
+    before = process.requests.held
+    large = {**HANG["payload"], "variables": {"padding": "x" * 5_000_000}}  # type: ignore[dict-item]
+    async with serving(app) as listener:
+        async with opened(listener) as peer:
+            for number in range(8):
+                await say(peer, {**HANG, "id": str(number), "payload": large})
+            refused = [(await hear(peer))["id"] for _ in range(7)]
+            assert refused == ["1", "2", "3", "4", "5", "6", "7"]
+            assert process.requests.held - before <= 17_000_000
+            await say(peer, {**SUBSCRIBE, "id": "small", "payload": {"query": "{ __typename }"}})
+            assert (await hear(peer))["type"] == "next"
+        while process.requests.held != before:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_message_of_many_values_is_refused_before_it_is_read() -> None:
+    """BUD-21: 6 MB of empty objects would be 150 MB."""
+    heavy = '{"type":"subscribe","id":"1","payload":{"query":"{ __typename }","variables":{"a":[' + "{}," * 2_000_000
+    async with serving() as listener, opened(listener) as peer:
+        await peer.send(heavy + "1]}}}")
+        answer = await hear(peer)
+        assert answer["payload"][0]["extensions"]["code"] == "OPERATION_TOO_COMPLEX"
 
 
 async def test_a_subscription_is_completed_when_the_server_stops() -> None:

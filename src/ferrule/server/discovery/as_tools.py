@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ferrule.errors import ToolError
 from ferrule.protocol.call import Call
 from ferrule.protocol.foreign import Foreign, read_as
 from ferrule.schema.content import ContentBlock, EmbeddedResource, ImageContent, ResourceContents, TextContent
@@ -26,7 +27,15 @@ from ferrule.server.offers.offers import Offers
 MOST_LISTED = 500
 """How many items one answer lists; a filter finds the others."""
 READS = ToolAnnotations(read_only_hint=True)
-FILTER = {"contains": {"type": "string", "description": "list only those with this text in their name or URI"}}
+MAX_FILTER = 1_000
+"""Characters of a filter: it is looked for in every item."""
+FILTER = {
+    "contains": {
+        "type": "string",
+        "maxLength": MAX_FILTER,
+        "description": "list only those with this text in their name or URI",
+    }
+}
 
 
 class ListArguments(Struct, forbid_unknown_fields=True):
@@ -82,7 +91,7 @@ def _offer(offers: Offers, name: str, description: str, schema: dict[str, Any], 
 
 
 async def _list_resources(outer: Services, call: Call) -> CallToolResult:
-    wanted = read_arguments(call, ListArguments).contains
+    wanted = _filter_of(call)
     found: dict[str, Any] = {}
     _list(found, "resources", outer.listed("resource", call, outer), wanted)
     _list(found, "resourceTemplates", outer.listed("resource template", call, outer), wanted)
@@ -91,8 +100,16 @@ async def _list_resources(outer: Services, call: Call) -> CallToolResult:
 
 async def _list_prompts(outer: Services, call: Call) -> CallToolResult:
     found: dict[str, Any] = {}
-    _list(found, "prompts", outer.listed("prompt", call, outer), read_arguments(call, ListArguments).contains)
+    _list(found, "prompts", outer.listed("prompt", call, outer), _filter_of(call))
     return told(found)
+
+
+def _filter_of(call: Call) -> str:
+    """Return the text that listed items have in their name or URI, in lower case."""
+    wanted = read_arguments(call, ListArguments).contains
+    if len(wanted) > MAX_FILTER:
+        raise ToolError(f"`contains` is longer than {MAX_FILTER} characters: no name or URI has it")
+    return wanted.lower()
 
 
 def _list(found: dict[str, Any], name: str, items: list[Any], wanted: str) -> None:
@@ -101,7 +118,7 @@ def _list(found: dict[str, Any], name: str, items: list[Any], wanted: str) -> No
     for item in items:
         members = msgspec.to_builtins(item)
         key = f"{members.get('name', '')} {members.get('uri') or members.get('uriTemplate') or ''}"
-        if wanted.lower() in key.lower():
+        if wanted in key.lower():
             members.pop("_meta", None)
             members.pop("icons", None)
             fitting.append(members)

@@ -15,12 +15,14 @@ from graphql import OperationType
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.supervision.scope import Scope
-from ferrule.transports.graphql.errors import BAD_REQUEST, unexpected
+from ferrule.transports.graphql.errors import BAD_REQUEST, FORBIDDEN, UNAVAILABLE, unexpected
 from ferrule.transports.graphql.operation import (
+    BUSY,
     Operation,
     Payload,
     Refused,
     answer_of,
+    debit,
     prepare,
     read_body,
     read_query,
@@ -43,9 +45,7 @@ JSON = "application/json"
 MAX_FIELDS = 10
 """Names in the query of a URL."""
 MAX_RUNNING = 16 * 1024 * 1024
-"""Bytes of all requests whose operations run."""
-UNAVAILABLE = "UNAVAILABLE"
-FORBIDDEN = "FORBIDDEN"
+"""Bytes of all requests whose operations run, as they were estimated to take them."""
 OWN_SITE = (b"same-origin", b"none")
 """Sec-Fetch-Site of a request that no page of another site has made (W3C Fetch Metadata)."""
 
@@ -87,7 +87,7 @@ class GraphqlEndpoint:
         self._backend.close()
 
     def _socket(self, request: HttpRequest) -> OperationSocket:
-        return OperationSocket(self._settings, self._requests(request))
+        return OperationSocket(self._settings, self._requests(request), self._running)
 
     def _requests(self, request: HttpRequest) -> Requests:
         origin = origin_of(request, request.identity, self._backend.version, carrier=CARRIER)
@@ -153,13 +153,13 @@ class GraphqlEndpoint:
         return prepare(payload, self._settings)
 
     def _start(self, request: HttpRequest, operation: Operation, responder: Responder, head: bytes) -> None:
-        size = len(request.body) + len(request.query)
-        if not self._running.take(size):
-            errors = Refused.because("Unavailable: too many operations run", UNAVAILABLE).errors
+        amount = debit(self._running, request.body or request.query.encode())
+        if amount is None:
+            errors = Refused.because(BUSY, UNAVAILABLE).errors
             self._reply(request, responder, 503, {"errors": errors}, head + RETRY_AFTER)
             return
         task = self._scope.spawn(self._run(request, operation, responder, head))
-        task.add_done_callback(lambda _: self._running.give(size))
+        task.add_done_callback(lambda _: self._running.give(amount))
         # Whoever has gone away has cancelled the operation.
         responder.watch(lambda: self._scope.cancel(task))
 

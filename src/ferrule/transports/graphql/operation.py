@@ -23,6 +23,10 @@ from graphql import (
 from graphql.validation import MaxIntrospectionDepthRule
 from msgspec import Struct
 
+from ferrule.budgets.account import Account
+from ferrule.budgets.bounds import MAX_MESSAGE_WEIGHT
+from ferrule.budgets.collector import decode_long
+from ferrule.budgets.weight import LIGHT, bounded_depth, weight
 from ferrule.transports.graphql.errors import (
     BAD_REQUEST,
     PARSE_FAILED,
@@ -37,6 +41,7 @@ from ferrule.transports.graphql.schema import SCHEMA
 from ferrule.transports.graphql.settings import GraphqlSettings
 
 BATCHED = "Batches are not taken: send one operation a request"
+BUSY = "Unavailable: too many operations run"
 MAX_ERRORS = 10
 """How many errors of a document or of its variables are reported."""
 RULES = (*specified_rules, MaxIntrospectionDepthRule)
@@ -53,8 +58,8 @@ class Payload(Struct, rename="camel"):
     operation_name: str | None = None
 
 
-_read = msgspec.json.Decoder(Payload).decode
-_read_variables = msgspec.json.Decoder(dict[str, Any] | None).decode
+_read = bounded_depth(msgspec.json.Decoder(Payload).decode)
+_read_variables = bounded_depth(msgspec.json.Decoder(dict[str, Any] | None).decode)
 _write = msgspec.json.Encoder().encode
 
 
@@ -112,10 +117,13 @@ def read_body(body: bytes) -> Payload:
     """Read an operation from JSON; raises Refused."""
     if body[:64].lstrip().startswith(b"["):
         raise Refused.because(BATCHED)
+    if weight(body) > MAX_MESSAGE_WEIGHT:
+        raise Refused.because("The request holds too many values", TOO_COMPLEX)
     try:
-        return _read(body)
+        payload: Payload = decode_long(_read, body, len(body))
     except UNREADABLE as reason:
         raise Refused.because(f"The body is not a GraphQL request in JSON: {reason}") from None
+    return payload
 
 
 def read_query(fields: dict[str, str]) -> Payload:
@@ -123,10 +131,20 @@ def read_query(fields: dict[str, str]) -> Payload:
     if "query" not in fields:
         raise Refused.because("The URL has no ?query=")
     try:
-        variables = _read_variables(fields.get("variables") or "null")
+        variables = _read_variables((fields.get("variables") or "null").encode())
     except UNREADABLE as reason:
         raise Refused.because(f"`variables` is not an object in JSON: {reason}") from None
     return Payload(fields["query"], variables, fields.get("operationName"))
+
+
+def debit(account: Account, said: bytes) -> int | None:
+    """Debit what an operation holds while it runs. Return what is to be credited then; None where there is no room."""
+    amount = weight(said)
+    if amount <= LIGHT:
+        taken = account.take_little(amount)
+    else:
+        taken = account.take(amount)
+    return amount if taken else None
 
 
 def prepare(payload: Payload, settings: GraphqlSettings) -> Operation:

@@ -22,10 +22,11 @@ import msgspec
 from graphql import ExecutionResult, OperationType
 from msgspec import Raw, Struct
 
+from ferrule.budgets.account import Account
 from ferrule.budgets.bounds import MAX_ID_LENGTH
 from ferrule.supervision.scope import Scope
-from ferrule.transports.graphql.errors import unexpected
-from ferrule.transports.graphql.operation import Refused, answer_of, prepare, read_body, too_large
+from ferrule.transports.graphql.errors import UNAVAILABLE, unexpected
+from ferrule.transports.graphql.operation import BUSY, Refused, answer_of, debit, prepare, read_body, too_large
 from ferrule.transports.graphql.requests import Requests
 from ferrule.transports.graphql.settings import GraphqlSettings
 from ferrule.transports.websocket.channel import WebSocketChannel
@@ -52,9 +53,11 @@ _write = msgspec.json.Encoder().encode
 class OperationSocket:
     """The receiver of one WebSocket: reads its messages, and runs the operations they ask for."""
 
-    def __init__(self, settings: GraphqlSettings, requests: Requests) -> None:
+    def __init__(self, settings: GraphqlSettings, requests: Requests, held: Account) -> None:
         self._settings = settings
         self._requests = requests
+        self._held = held
+        """What the operations that run hold, on all WebSockets and without one."""
         self._ready = False
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
@@ -126,8 +129,22 @@ class OperationSocket:
             why = f"There are {self._settings.max_subscriptions} operations on this WebSocket already"
             self._send(socket, "error", identity, Refused.because(why).errors)
         else:
-            task = self._running[identity] = self._scope.spawn(self._run(identity, bytes(message.payload), socket))
-            task.add_done_callback(lambda _: self._running.pop(identity, None))
+            self._start(identity, bytes(message.payload), socket)
+
+    def _start(self, identity: str, payload: bytes, socket: WebSocketChannel) -> None:
+        amount = debit(self._held, payload)
+        if amount is None:
+            self._send(socket, "error", identity, Refused.because(BUSY, UNAVAILABLE).errors)
+            return
+        task = self._running[identity] = self._scope.spawn(self._run(identity, payload, socket))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._held.give(amount)
+            # Once it was cancelled, another operation may have its id.
+            if self._running.get(identity) is task:
+                del self._running[identity]
+
+        task.add_done_callback(ended)
 
     def _cancel(self, identity: str) -> None:
         task = self._running.pop(identity, None)

@@ -9,6 +9,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
+from ferrule.budgets.bounds import MAX_MESSAGE_WEIGHT
+from ferrule.budgets.collector import decode_long
+from ferrule.budgets.weight import weight
 from ferrule.errors import SetupError
 from ferrule.identity.principal import Principal
 from ferrule.transports.http.message import Headers, HttpRequest, header_lines
@@ -80,8 +83,11 @@ class WebRequest:
         return self._request.body
 
     async def json(self) -> Any:
-        """Return the body, read as JSON; raises ValueError when it is none."""
-        return msgspec.json.decode(self._request.body)
+        """Return the body, read as JSON; raises ValueError when it is none, or holds too many values."""
+        body = self._request.body
+        if weight(body) > MAX_MESSAGE_WEIGHT:
+            raise ValueError(f"the body holds too many values: it would take more than {MAX_MESSAGE_WEIGHT} bytes")
+        return decode_long(msgspec.json.decode, body, len(body))
 
     async def form(self) -> dict[str, str]:
         """Return the body, read as an HTML form (`application/x-www-form-urlencoded`).
