@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -449,12 +448,9 @@ class Session:
         return waiting
 
 
-def reply(call: Call, outcome: Any) -> Success | Failure:
-    """Make the reply of a call's outcome."""
-    if isinstance(outcome, Refusal):
-        outcome = call.peer.revision.trim(outcome)
-        return refused(call.id, outcome, call.era)
-    return Success(call.id, outcome)
+def reply(call: Call, refusal: Refusal) -> Failure:
+    """Make the reply of a call that is refused."""
+    return refused(call.id, call.peer.revision.trim(refusal), call.era)
 
 
 def refused(request_id: Id | UnsetType | None, refusal: Refusal, era: Era) -> Failure:

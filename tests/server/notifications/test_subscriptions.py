@@ -546,6 +546,33 @@ def test_a_subscriber_that_has_no_channel_is_told_nothing():
     assert subscriber.uris == {"a://b"}
 
 
+class Noting(Subscriber):
+    """Notes what it is told."""
+
+    def __init__(self, **wanted: Any) -> None:
+        super().__init__(None, **wanted)
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def tell(self, notice: ChangeNotice) -> None:
+        self.told.append((notice.method, notice.params))
+
+
+def test_where_notices_may_be_lost_everybody_hears_once_of_all_they_listen_to():
+    subscriptions = Subscriptions()
+    both = Noting(uris=["a://2", "a://1"], kinds={TOOLS})
+    one = Noting(uris=["a://1"])
+    task = Noting(tasks=["t"])
+    for subscriber in (both, one, task):
+        subscriptions.add(subscriber)
+    subscriptions.tell_all()
+    assert both.told == [(TOOLS, {}), (UPDATED, {"uri": "a://1"}), (UPDATED, {"uri": "a://2"})]
+    assert one.told == [(UPDATED, {"uri": "a://1"})]
+    assert task.told == []
+    assert subscriptions.listens_to_task("t")
+    subscriptions.remove(task)
+    assert not subscriptions.listens_to_task("t")
+
+
 @pytest.mark.parametrize(
     ("uris", "tasks", "why"),
     [

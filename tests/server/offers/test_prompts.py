@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ferrule import Context, PeerError, Server, SetupError
-from ferrule.errors import UrlElicitationRequired
+from ferrule.errors import InvalidParams, UrlElicitationRequired
 from ferrule.schema.content import AudioContent, EmbeddedResource, ImageContent, ResourceContents
 from ferrule.schema.content import TextContent as Text
 from ferrule.schema.lifecycle import ListCapability, ServerCapabilities
@@ -357,3 +357,24 @@ async def test_a_prompt_that_needs_a_visit_first_names_the_url():
         with pytest.raises(PeerError, match="Pay first") as caught:
             await client.get_prompt("advice")
         assert caught.value.data == {"elicitations": [visit]}
+
+
+async def test_a_handler_fills_in_a_prompt_and_is_told_of_arguments_that_do_not_fit(era):
+    app = Server("counter")
+
+    @app.prompt
+    def count(number: int) -> str:
+        return f"Count to {number}"
+
+    @app.tool
+    async def fill(number: str, ctx: Context) -> str:
+        try:
+            filled = await ctx.get_prompt("count", {"number": number})
+        except InvalidParams as error:
+            return str(error)
+        return filled.messages[0].content.text
+
+    async with pair(app, era) as client:
+        assert (await client.call_tool("fill", {"number": "3"})).data == "Count to 3"
+        refused = (await client.call_tool("fill", {"number": "three"})).data
+    assert refused.startswith("Invalid arguments for the prompt 'count'")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from ferrule import Context, PeerError, Server, SetupError, ToolError
-from ferrule.errors import ResourceNotFound, UrlElicitationRequired
+from ferrule import Context, Middleware, PeerError, Server, SetupError, ToolError
+from ferrule.errors import InvalidParams, ResourceNotFound, UrlElicitationRequired
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
@@ -482,6 +482,35 @@ async def test_a_handler_reads_what_is_kept_like_any_other(era):
     async with pair(app, era) as client:
         assert [(await client.call_tool("look")).data for _ in range(2)] == ["tick", "tick"]
     assert len(reads) == 1
+
+
+async def test_what_a_mounted_server_keeps_is_read_through_its_middleware_once(era):
+    class Shout(Middleware):
+        async def on_read_resource(self, call: Any, proceed: Any) -> Any:
+            reads.append(call.params.uri)
+            return await proceed(call)
+
+    reads: list[str] = []
+    inner = Server("inner", middleware=[Shout()])
+    inner.add_resource("clock://now", lambda: "tick", ttl=60.0)
+    app = Server("outer")
+    app.mount(inner, "in")
+    async with pair(app, era, cache=False) as client:
+        for _ in range(2):
+            assert (await client.read_resource("clock://in/now")).text == "tick"
+    assert len(reads) == 1
+
+
+async def test_a_program_that_reads_a_uri_whose_variables_do_not_fit_is_told_why():
+    app = Server("pages")
+
+    @app.resource("page://{number}")
+    def page(number: int) -> str:
+        return str(number)
+
+    assert (await app.read_resource("page://7")).text == "7"
+    with pytest.raises(InvalidParams, match="number"):
+        await app.read_resource("page://seven")
 
 
 async def test_of_the_reads_that_are_kept_the_oldest_go_first_and_large_ones_are_not(monkeypatch):
