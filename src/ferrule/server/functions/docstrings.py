@@ -7,11 +7,19 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-_ARGUMENT_SECTIONS = {"args", "arguments", "parameters", "params", "keyword args", "keyword arguments"}
-_ARGUMENT_SECTIONS |= {"other parameters"}
+_ARGUMENT_SECTIONS = {
+    "args",
+    "arguments",
+    "parameters",
+    "params",
+    "keyword args",
+    "keyword arguments",
+    "other parameters",
+}
 _OTHER_SECTIONS = {"returns", "return", "yields", "yield", "raises", "raise", "warns", "receives"}
 _GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?(?:\s*:\s*|\s+-\s+)(.*)")
 _NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
+_UNDERLINE = re.compile(r"-{3,}\s*")
 _SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
 _SPHINX_PARAMETER = {"param", "parameter", "arg", "argument", "key", "keyword"}
 _SPHINX_OTHER = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
@@ -41,17 +49,41 @@ def split_docstring(docstring: str | None) -> tuple[str | None, dict[str, str]]:
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    index = 0
-    while index < len(lines):
-        kind = _section_at(lines, index)
+    """Yield what each section is, and its lines without its heading; a line of prose is one of its own."""
+    start = 0
+    while start < len(lines):
+        kind = _section_at(lines, start)
         if kind == "prose":
-            end = index + 1
-        elif "numpy" in kind:
-            end = next((i for i in range(index + 2, len(lines)) if _is_underlined(lines, i)), len(lines))
+            first = start
+            end = start + 1
+        elif kind.endswith("sphinx"):
+            first = start
+            end = _next_unindented(lines, start + 1)
+        elif kind.endswith("google"):
+            first = start + 1
+            end = _next_unindented(lines, first)
         else:
-            end = next((i for i in range(index + 1, len(lines)) if re.match(r"\S", lines[i])), len(lines))
-        yield kind, lines[index:end] if kind in {"prose", "sphinx"} else lines[index + 1 + ("numpy" in kind) : end]
-        index = end
+            first = start + 2
+            end = _next_underlined(lines, first)
+        yield kind, lines[first:end]
+        start = end
+
+
+def _next_unindented(lines: list[str], start: int) -> int:
+    """Return where the next line begins that is neither indented nor empty."""
+    for number in range(start, len(lines)):
+        line = lines[number]
+        if line and not line[0].isspace():
+            return number
+    return len(lines)
+
+
+def _next_underlined(lines: list[str], start: int) -> int:
+    """Return where the next heading of the NumPy style is."""
+    for number in range(start, len(lines)):
+        if _is_underlined(lines, number):
+            return number
+    return len(lines)
 
 
 def _section_at(lines: list[str], index: int) -> str:
@@ -81,29 +113,41 @@ def _section_at(lines: list[str], index: int) -> str:
 
 
 def _is_underlined(lines: list[str], index: int) -> bool:
-    return index + 1 < len(lines) and bool(lines[index].strip()) and bool(re.fullmatch(r"-{3,}\s*", lines[index + 1]))
+    if index + 1 >= len(lines) or not lines[index].strip():
+        return False
+    return _UNDERLINE.fullmatch(lines[index + 1]) is not None
 
 
 def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
-    """The texts of a section whose entries start at its left edge and go on indented."""
+    """Return the texts of a section whose entries start at its left edge and go on indented."""
     texts: dict[str, str] = {}
     names: list[str] = []
     for line in textwrap.dedent("\n".join(lines)).splitlines():
-        if line.startswith((" ", "\t")):
-            found = None
-        else:
+        found = None
+        if not line.startswith((" ", "\t")):
             found = head.fullmatch(line.rstrip())
-        if found is not None:
-            names = [name.strip(" *") for name in found[1].split(",")]
-            texts |= dict.fromkeys(names, found[2] if head.groups > 1 else "")
-        else:
-            texts |= {name: f"{texts[name]} {line.strip()}".strip() for name in names}
+        if found is None:
+            for name in names:
+                texts[name] = f"{texts[name]} {line.strip()}".strip()
+            continue
+        begun = ""
+        if head.groups > 1:
+            begun = found[2]
+        names = [name.strip(" *") for name in found[1].split(",")]
+        for name in names:
+            texts[name] = begun
     return {name: text for name, text in texts.items() if text}
 
 
 def _sphinx_entry(lines: list[str]) -> dict[str, str]:
+    """Return the text of one field, by the last word before its colon: `:param int size: How large.`"""
     field = _SPHINX_FIELD.match(lines[0])
-    words = (field[2] or "").split() if field else []
-    if field is None or not words:
+    if field is None or not field[2]:
         return {}
-    return {words[-1].strip("*"): " ".join([field[3], *(line.strip() for line in lines[1:])]).strip()}
+    words = field[2].split()
+    if not words:
+        return {}
+    texts = [field[3]]
+    for line in lines[1:]:
+        texts.append(line.strip())
+    return {words[-1].strip("*"): " ".join(texts).strip()}

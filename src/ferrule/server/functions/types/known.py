@@ -19,6 +19,8 @@ from ferrule.server.functions.types.form import Describe, Form, Read
 
 _ADDRESSES = {"IPv4Address": "ipv4", "IPv6Address": "ipv6"}
 _PLAIN = (str, int, float)
+_MAKE_EMPTY = {int, float, str, bool, bytes, list, dict, set, tuple}
+"""Classes whose call without arguments is the value a `defaultdict` begins with."""
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -37,7 +39,11 @@ def decode_hook(type_: object, value: object) -> Any:
     """Make a value of a type msgspec does not know; one of just that class is taken as it is."""
     if type(value) is type_:
         return value
-    known = type_ if isinstance(type_, Form) else known_class(type_)
+    known: Form | Known | None
+    if isinstance(type_, Form):
+        known = type_
+    else:
+        known = known_class(type_)
     if known is None:
         raise NotImplementedError(f"{type_!r} cannot be read from JSON")
     return known.read(value)
@@ -83,21 +89,30 @@ def plain(value: object) -> Any:
     class_ = type(value)
     if pydantic_types.is_pydantic_dataclass(class_):
         return pydantic_types.dump(value)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset | collections.deque):
         return list(map(plain, value))
-    if (attributes := getattr(class_, "__attrs_attrs__", None)) is not None:
-        return {field.alias: plain(getattr(value, field.name)) for field in attributes}
-    if dataclasses.is_dataclass(class_):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(class_)}
-    return value
+    attributes = getattr(class_, "__attrs_attrs__", None)
+    written = {}
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            written[key] = plain(item)
+    elif attributes is not None:
+        for field in attributes:
+            written[field.alias] = plain(getattr(value, field.name))
+    elif dataclasses.is_dataclass(class_):
+        for field in dataclasses.fields(class_):
+            written[field.name] = plain(getattr(value, field.name))
+    else:
+        return value
+    return written
 
 
 def written_otherwise(class_: object) -> bool:
     """Return whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
+    if pydantic_types.is_pydantic_dataclass(class_):
+        return True
     attributes = getattr(class_, "__attrs_attrs__", ())
-    return pydantic_types.is_pydantic_dataclass(class_) or any(field.alias != field.name for field in attributes)
+    return any(field.alias != field.name for field in attributes)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -117,16 +132,23 @@ def known_class(type_: object) -> Known | None:
         return _text(_compiled, "a regular expression", "regex")
     if class_.__module__ == "ipaddress":
         return _text(class_, "an address", _ADDRESSES.get(class_.__name__))
-    return next((_subclass(class_, plain) for plain in _PLAIN if issubclass(class_, plain)), None)
+    for plain in _PLAIN:
+        if issubclass(class_, plain):
+            return _subclass(class_, plain)
+    return None
 
 
 def _text(make: Callable[[str], Any], what: str, format_: str | None) -> Known:
+    """Return how a class is read whose values are written as text."""
+
     def read(value: object) -> Any:
         if not isinstance(value, str):
             raise ValueError(f"Expected {what} as `str`")
         return make(value)
 
-    schema = {"type": "string", **({"format": format_} if format_ else {})}
+    schema = {"type": "string"}
+    if format_ is not None:
+        schema["format"] = format_
     return Known(read, lambda writer: dict(schema))
 
 
@@ -138,11 +160,13 @@ def _compiled(text: str) -> re.Pattern[str]:
 
 
 def _subclass(class_: Any, plain: type) -> Known:
-    """Find how a user's subclass of a text or a number is read."""
+    """Return how a user's subclass of a text or a number is read."""
     return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
 
 
 def _container(shape: object, make: Callable[[Any], Any]) -> Known:
+    """Return how a class is read that is made of a list or a dict."""
+
     def read(value: object) -> Any:
         return make(convert(value, shape))
 
@@ -150,29 +174,35 @@ def _container(shape: object, make: Callable[[Any], Any]) -> Known:
 
 
 def _deque(args: tuple[Any, ...]) -> Known:
-    return _container(list[args[0]] if args else list, collections.deque)  # type: ignore[valid-type]
+    if not args:
+        return _container(list, collections.deque)
+    return _container(list[args[0]], collections.deque)  # type: ignore[valid-type]
 
 
 def _ordered(args: tuple[Any, ...]) -> Known:
     return _container(_map(args), collections.OrderedDict)
 
 
-def _map(args: tuple[Any, ...]) -> Any:
-    return dict[args[0], args[1]] if args else dict  # type: ignore[valid-type]
-
-
 def _counter(args: tuple[Any, ...]) -> Known:
-    return _container(dict[args[0], int] if args else dict[str, int], collections.Counter)  # type: ignore[valid-type]
+    if not args:
+        return _container(dict[str, int], collections.Counter)
+    return _container(dict[args[0], int], collections.Counter)  # type: ignore[valid-type]
 
 
 def _defaulting(args: tuple[Any, ...]) -> Known:
     """Values that are missing are made by the class of the others, where it can."""
-    missing = get_origin(args[1]) or args[1] if args else None
-    if missing in {int, float, str, bool, bytes, list, dict, set, tuple}:
-        factory = missing
-    else:
-        factory = None
+    factory = None
+    if args:
+        missing = get_origin(args[1]) or args[1]
+        if missing in _MAKE_EMPTY:
+            factory = missing
     return _container(_map(args), lambda value: collections.defaultdict(factory, value))
+
+
+def _map(args: tuple[Any, ...]) -> Any:
+    if not args:
+        return dict
+    return dict[args[0], args[1]]  # type: ignore[valid-type]
 
 
 CONTAINERS: dict[type, Callable[[tuple[Any, ...]], Known]] = {
