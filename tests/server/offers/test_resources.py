@@ -501,6 +501,14 @@ async def test_what_a_mounted_server_keeps_is_read_through_its_middleware_once(e
     assert len(reads) == 1
 
 
+def test_what_needs_scopes_is_private_whatever_its_server_says():
+    """CACHE-5"""
+    said = ReadResourceResult(contents=[], cache_scope="public")
+    private = resources_module._private(said)
+    assert private.cache_scope == "private"
+    assert resources_module._private(private) is private
+
+
 async def test_a_program_that_reads_a_uri_whose_variables_do_not_fit_is_told_why():
     app = Server("pages")
 
