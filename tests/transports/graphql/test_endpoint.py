@@ -140,6 +140,18 @@ async def test_too_long_a_body_and_too_long_an_answer_are_refused() -> None:
         assert "errors" in await post(listener, call)
 
 
+async def test_what_the_fields_of_one_operation_are_answered_is_bounded_together() -> None:
+    """BUD-09: all of it is held until the last field has its answer, however little of it is selected."""
+    part = 'callTool(name: "long", arguments: {size: 30000}) { isError }'
+    async with serving(max_body_size=100_000) as listener:
+        for _ in range(2):
+            answer = await post(listener, f"mutation {{ a: {part} }}")
+            assert answer == {"data": {"a": {"isError": False}}}
+        answer = await post(listener, f"mutation {{ a: {part} b: {part} c: {part} }}")
+        assert codes(answer) == ["ANSWER_TOO_LARGE"]
+        assert "100000 bytes together" in answer["errors"][0]["message"]
+
+
 async def test_a_client_that_goes_away_has_cancelled_its_operation() -> None:
     app = new_app()
     async with serving(app) as listener:

@@ -7,6 +7,7 @@ allows it (CORS), so a POST must be `application/json`; a GET runs queries only,
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -38,6 +39,7 @@ from ferrule.transports.http.heads import ALWAYS, EMPTY_HEAD, RETRY_AFTER, TEXT_
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.websocket.endpoint import WebSocketEndpoint
 from ferrule.transports.websocket.settings import WebSocketSettings
+from ferrule.wire.channel import Origin
 
 METHODS = "GET, POST, OPTIONS"
 RESPONSE = "application/graphql-response+json"
@@ -87,11 +89,10 @@ class GraphqlEndpoint:
         self._backend.close()
 
     def _socket(self, request: HttpRequest) -> OperationSocket:
-        return OperationSocket(self._settings, self._requests(request), self._running)
+        return OperationSocket(self._settings, partial(Requests, self._backend, self._origin(request)), self._running)
 
-    def _requests(self, request: HttpRequest) -> Requests:
-        origin = origin_of(request, request.identity, self._backend.version, carrier=CARRIER)
-        return Requests(self._backend, origin)
+    def _origin(self, request: HttpRequest) -> Origin:
+        return origin_of(request, request.identity, self._backend.version, carrier=CARRIER)
 
     # -- one request
 
@@ -165,7 +166,7 @@ class GraphqlEndpoint:
 
     async def _run(self, request: HttpRequest, operation: Operation, responder: Responder, head: bytes) -> None:
         try:
-            answer = answer_of(await operation.run(self._requests(request)))
+            answer = answer_of(await operation.run(Requests(self._backend, self._origin(request))))
             status = 200 if "data" in answer else self._status(request)
             self._reply(request, responder, status, answer, head)
         except Exception as error:

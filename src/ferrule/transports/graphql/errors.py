@@ -36,6 +36,12 @@ def failed(error: ErrorObject) -> GraphQLError:
     return GraphQLError(error.message, extensions=extensions)
 
 
+def too_much(limit: int) -> GraphQLError:
+    """Return the error of a field whose answer takes more than is left for all fields of its operation."""
+    message = f"The answers to the fields of this operation take more than {limit} bytes together"
+    return GraphQLError(message, extensions={"code": TOO_LARGE})
+
+
 def unexpected(error: Exception) -> list[dict[str, Any]]:
     """Return the errors of an operation that failed as a whole; what is no GraphQL error is logged and masked."""
     if isinstance(error, GraphQLError):

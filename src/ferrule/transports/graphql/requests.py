@@ -15,10 +15,11 @@ import msgspec
 from graphql import GraphQLError
 from msgspec import Struct
 
+from ferrule.budgets.account import Account
 from ferrule.codes import ErrorCode
 from ferrule.protocol.introduction import AlwaysIntroduced
 from ferrule.schema.model import ClientCapabilities, Implementation
-from ferrule.transports.graphql.errors import failed
+from ferrule.transports.graphql.errors import failed, too_much
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.exchange import NullChannel
 from ferrule.wire.channel import ChannelDefaults, Origin, Traits
@@ -73,15 +74,17 @@ class Backend:
 
 
 class Requests:
-    """What one caller asks of the server; every resolver of its operations has it as its context."""
+    """What one operation of a caller asks of the server; every resolver has it as its context."""
 
     def __init__(self, backend: Backend, origin: Origin) -> None:
         self._backend = backend
         self._origin = origin
+        self._answers = Account("answers of one GraphQL operation", backend.max_size)
+        """What its fields have been answered: all of it is held until the last of them has been."""
 
     async def ask(self, method: str, params: Mapping[str, object]) -> dict[str, Any]:
         """Make a request and return its result; raises GraphQLError when it is refused."""
-        reply = Reply(self._backend.max_size)
+        reply = Reply(self._backend.max_size, self._answers)
         self._backend.link.frame_received(self._backend.frame(method, params), reply, self._origin)
         try:
             return await reply.answer
@@ -112,8 +115,9 @@ class Reply(ChannelDefaults):
 
     traits = Traits(patient=True, watches_itself=True)
 
-    def __init__(self, max_size: int) -> None:
+    def __init__(self, max_size: int, answers: Account) -> None:
         self._max_size = max_size
+        self._answers = answers
         self.answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def send(self, message: Message | Sequence[Message]) -> None:
@@ -121,7 +125,11 @@ class Reply(ChannelDefaults):
         if self.answer.done():
             return
         if isinstance(message, Success):
-            self.answer.set_result(_read_answer(encode_within(message, self._max_size)).result)
+            written = encode_within(message, self._max_size)
+            if self._answers.take(len(written)):
+                self.answer.set_result(_read_answer(written).result)
+            else:
+                self.answer.set_exception(too_much(self._max_size))
         elif isinstance(message, Failure):
             self.answer.set_exception(failed(message.error))
 

@@ -15,7 +15,7 @@ unless the client has cancelled it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal, cast
 
 import msgspec
@@ -53,9 +53,10 @@ _write = msgspec.json.Encoder().encode
 class OperationSocket:
     """The receiver of one WebSocket: reads its messages, and runs the operations they ask for."""
 
-    def __init__(self, settings: GraphqlSettings, requests: Requests, held: Account) -> None:
+    def __init__(self, settings: GraphqlSettings, new_requests: Callable[[], Requests], held: Account) -> None:
         self._settings = settings
-        self._requests = requests
+        self._new_requests = new_requests
+        """Returns what an operation asks the server with."""
         self._held = held
         """What the operations that run hold, on all WebSockets and without one."""
         self._ready = False
@@ -165,9 +166,9 @@ class OperationSocket:
         operation = prepare(read_body(payload), self._settings)
         result: AsyncIterator[ExecutionResult] | ExecutionResult
         if operation.kind is OperationType.SUBSCRIPTION:
-            result = await operation.subscribe(self._requests)
+            result = await operation.subscribe(self._new_requests())
         else:
-            result = await operation.run(self._requests)
+            result = await operation.run(self._new_requests())
         if not isinstance(result, ExecutionResult):
             await self._stream(identity, result, socket)
             return
