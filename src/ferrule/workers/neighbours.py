@@ -26,6 +26,7 @@ from ferrule.identity.principal import Principal
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder, Transfer, Transferable
+from ferrule.transports.sockets.accept import AcceptedSocket
 from ferrule.workers.mesh import Mesh
 from ferrule.workers.pipe import (
     BEGIN,
@@ -139,7 +140,7 @@ class WorkerNeighbours:
         """What judges requests here, and answers them; None while nothing is served."""
         self.answer: Callable[[HttpRequest, Responder], None] | None = None
         """What answers requests whose senders are verified."""
-        self.adopt: Callable[[Transfer], None] | None = None
+        self.adopt: Callable[[AcceptedSocket, bytes, int], None] | None = None
         """What serves a connection that is handed over to us."""
         self.adopt_session: Callable[[MovedSession], object] | None = None
         """What goes on with a session whose worker ends."""
@@ -243,7 +244,7 @@ class WorkerNeighbours:
         if transfer is None:
             return False
         given = Given(transfer.received, transfer.transfers)
-        pipe.send(CONNECTION, 0, _encode(given), transfer.connected)
+        pipe.send(CONNECTION, 0, _encode(given), transfer.descriptor)
         return True
 
     def _forward(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> None:
@@ -317,7 +318,7 @@ class WorkerNeighbours:
 
         def give(transfer: Transfer) -> None:
             # It did not wander: it stays in its place.
-            pipe.send(CONNECTION, 0, _encode(Given(transfer.received, 0)), transfer.connected)
+            pipe.send(CONNECTION, 0, _encode(Given(transfer.received, 0)), transfer.descriptor)
 
         def give_session(record: MovedSession) -> None:
             pipe.send(SESSION, 0, _encode(record))
@@ -338,7 +339,7 @@ class WorkerNeighbours:
             frame.connected.close()
         else:
             given = _read_given(frame.content)
-            self.adopt(Transfer(frame.connected, given.received, given.transfers))
+            self.adopt(frame.connected, given.received, given.transfers)
 
     def _answer(self, pipe: Pipe, frame: Frame) -> None:
         said = _read_request(frame.content)

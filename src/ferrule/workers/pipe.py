@@ -9,7 +9,6 @@ cut: the next one would be taken for it, and one client would read what is for a
 
 from __future__ import annotations
 
-import array
 import asyncio
 import socket
 import struct
@@ -17,6 +16,8 @@ from collections import deque
 from collections.abc import Callable
 
 from msgspec import Struct
+
+from ferrule.transports.sockets.accept import AcceptedSocket
 
 HEADER = struct.Struct("!BIQ")
 """The kind of a frame, the exchange it belongs to, the length of what follows."""
@@ -27,11 +28,16 @@ MAX_UNSENT = 64 * 1024 * 1024
 FEW_UNSENT = 256 * 1024
 """Bytes up to which writers need not wait."""
 READ_SIZE = 256 * 1024
+READ_INTO = memoryview(bytearray(READ_SIZE))
+"""Where all pipes read into, one at a time: memory of this size would be taken from the system for each reading."""
+DESCRIPTOR = struct.Struct("@i")
 MOST_DESCRIPTORS = 16
 """How many descriptors are taken with one reading."""
-DESCRIPTORS = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4)
-NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+DESCRIPTORS = socket.CMSG_SPACE(MOST_DESCRIPTORS * DESCRIPTOR.size)
+NOT_INHERITED = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 """Processes that a tool starts do not get the connections of clients."""
+CUT_SHORT = int(socket.MSG_CTRUNC)
+"""Set where a descriptor was lost. A plain number: the operators of an enum are slow."""
 
 
 class Frame(Struct, frozen=True):
@@ -40,7 +46,7 @@ class Frame(Struct, frozen=True):
     kind: int
     exchange: int
     content: bytes
-    connected: socket.socket | None = None
+    connected: AcceptedSocket | None = None
     """A connection that goes along."""
 
 
@@ -55,7 +61,8 @@ class Pipe:
         self._loop = asyncio.get_running_loop()
         self._on_frame = received
         self._on_lost = lost
-        self._unsent: deque[tuple[memoryview, socket.socket | None]] = deque()
+        self._unsent: deque[tuple[memoryview, int | None]] = deque()
+        """What waits until the system takes more, in order, each with the descriptor that goes along."""
         self.backlog = 0
         """Bytes that the other worker has not taken yet."""
         self._waiters: list[asyncio.Future[None]] = []
@@ -66,43 +73,53 @@ class Pipe:
 
     # -- sending
 
-    def send(self, kind: int, exchange: int, content: bytes = b"", connected: socket.socket | None = None) -> None:
-        """Send a frame; a connection that goes along is closed here once it has gone."""
+    def send(self, kind: int, exchange: int, content: bytes = b"", descriptor: int | None = None) -> None:
+        """Send a frame; a descriptor that goes along is closed here once it has gone."""
         if self.closed or self.backlog > MAX_UNSENT:
-            if connected is not None:
-                connected.close()
+            if descriptor is not None:
+                socket.close(descriptor)
             self.close()
             return
-        whole = memoryview(HEADER.pack(kind, exchange, len(content)) + content)
-        self.backlog += len(whole)
-        self._unsent.append((whole, connected))
-        if len(self._unsent) == 1:
-            self._writable()
+        whole = HEADER.pack(kind, exchange, len(content)) + content
+        size = len(whole)
+        sent = 0
+        if not self._unsent:
+            sent = self._write(whole, descriptor)
+            if sent == size or self.closed:
+                return
+            self._loop.add_writer(self._socket.fileno(), self._writable)
+        self.backlog += size - sent
+        self._unsent.append((memoryview(whole)[sent:], None if sent else descriptor))
+
+    def _write(self, data: bytes | memoryview, descriptor: int | None) -> int:
+        """Return how many bytes the system took, and the descriptor with the first of them."""
+        try:
+            if descriptor is None:
+                return self._socket.send(data)
+            along = (socket.SOL_SOCKET, socket.SCM_RIGHTS, DESCRIPTOR.pack(descriptor))
+            sent = self._socket.sendmsg([data], [along])
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            if descriptor is not None:
+                socket.close(descriptor)
+            self.close()
+            return 0
+        socket.close(descriptor)
+        return sent
 
     def _writable(self) -> None:
         while self._unsent:
-            whole, connected = self._unsent[0]
-            try:
-                if connected is None:
-                    sent = self._socket.send(whole)
-                else:
-                    sent = socket.send_fds(self._socket, [whole], [connected.fileno()])
-            except (BlockingIOError, InterruptedError):
-                self._loop.add_writer(self._socket.fileno(), self._writable)
+            data, descriptor = self._unsent.popleft()
+            sent = self._write(data, descriptor)
+            if self.closed:
                 return
-            except OSError:
-                self.close()
-                return
-            if connected is not None:
-                connected.close()
             self.backlog -= sent
-            if sent < len(whole):
-                self._unsent[0] = (whole[sent:], None)
-            else:
-                self._unsent.popleft()
+            if sent < len(data):
+                self._unsent.appendleft((data[sent:], None if sent else descriptor))
+                return
         self._loop.remove_writer(self._socket.fileno())
-        if self.backlog <= FEW_UNSENT:
-            self._wake()
+        self._wake()
 
     async def wait_sent(self) -> None:
         """Return when the other worker has taken everything, or is gone."""
@@ -129,7 +146,7 @@ class Pipe:
 
     def _readable(self) -> None:
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(READ_SIZE, DESCRIPTORS, NOT_INHERITED)
+            size, ancillary, flags, _ = self._socket.recvmsg_into([READ_INTO], DESCRIPTORS, NOT_INHERITED)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -137,13 +154,13 @@ class Pipe:
             return
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(content[: len(content) - len(content) % numbers.itemsize])
-                self._descriptors.extend(numbers)
-        if not data or flags & socket.MSG_CTRUNC:
+                whole = len(content) - len(content) % DESCRIPTOR.size
+                for (descriptor,) in DESCRIPTOR.iter_unpack(content[:whole]):
+                    self._descriptors.append(descriptor)
+        if not size or flags & CUT_SHORT:
             self.close()
             return
-        self._read += data
+        self._read += READ_INTO[:size]
         self._take_frames()
 
     def _take_frames(self) -> None:
@@ -160,7 +177,7 @@ class Pipe:
             at = end
             connected = None
             if kind in WITH_CONNECTION and self._descriptors:
-                connected = socket.socket(fileno=self._descriptors.popleft())
+                connected = AcceptedSocket(fileno=self._descriptors.popleft())
             self._on_frame(self, Frame(kind, exchange, content, connected))
         del self._read[:at]
 
@@ -172,9 +189,9 @@ class Pipe:
         self._loop.remove_reader(self._socket.fileno())
         self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
-        for _, connected in self._unsent:
-            if connected is not None:
-                connected.close()
+        for _, descriptor in self._unsent:
+            if descriptor is not None:
+                socket.close(descriptor)
         self._unsent.clear()
         self.backlog = 0
         while self._descriptors:

@@ -18,7 +18,6 @@ from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.engine.state import Heir
-from ferrule.transports.http.message import Transfer
 from ferrule.transports.http.settings import split_options
 from ferrule.transports.shutdown import ListenerEnd, left_of_grace
 from ferrule.transports.sockets.bind import ListeningPlace
@@ -99,12 +98,12 @@ class Http:
             endpoint.routes[websocket.path] = websocket.handle
             endpoint.self_verifying.add(websocket.path)
 
-    def adopt(self, transfer: Transfer) -> None:
-        """Serve a connection that another process has accepted."""
+    def adopt(self, connected: socket.socket, received: bytes, transfers: int) -> None:
+        """Serve a connection that another process has accepted, and has read the beginning of."""
         if self._engine is None:
-            transfer.connected.close()
+            connected.close()
         else:
-            self._engine.adopt(transfer)
+            self._engine.adopt(connected, received, transfers)
 
     def leave_to(self, give: Heir, give_session: Callable[[MovedSession], None]) -> None:
         """Leave all sessions and connections to another process, also those that are still opened here."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar, overload
 
@@ -104,7 +103,8 @@ class Responder(Protocol):
 class Transfer(Struct, eq=False):
     """A connection on its way to another process."""
 
-    connected: socket.socket
+    descriptor: int
+    """Its descriptor: whoever sends it closes it."""
     received: bytes
     """What was read of it and not answered."""
     transfers: int

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 import re
+import socket
 import time
 import weakref
 from collections.abc import Callable
@@ -46,6 +47,12 @@ def own_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ferrule.transports.http.engine.connection.unread", Backlog(process.answers))
 
 
+@pytest.fixture(autouse=True)
+def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let connections be given away that have no descriptor."""
+    monkeypatch.setattr(socket, "dup", lambda number: number)
+
+
 class NoSocket:
     """As much of a socket as a connection touches."""
 
@@ -53,9 +60,6 @@ class NoSocket:
 
     def fileno(self) -> int:
         return -1
-
-    def dup(self) -> NoSocket:
-        return NoSocket()
 
 
 class Wire(asyncio.Transport):
@@ -1054,6 +1058,7 @@ def test_a_connection_is_given_away_with_all_that_is_not_answered(request: list[
     another = Bench(max_body_size=100_000)
     another.connection = Connection(another.ledger, another.turns, transfer.received)  # type: ignore[arg-type]
     another.connection.connection_made(another.wire)
+    assert another.connection.received == 0, "who read it has counted it"
     first, *others = another.requests
     assert (first.method, first.path, first.body) == _parts(whole.requests[0])
     assert len(others) == rest.count(GET)
@@ -1065,14 +1070,14 @@ def _parts(request: HttpRequest) -> tuple[str, str, bytes]:
     return (request.method, request.path, request.body)
 
 
-def _no_descriptor() -> NoReturn:
+def _no_descriptor(number: int) -> NoReturn:
     raise OSError(errno.EMFILE, "Too many open files")
 
 
 @pytest.mark.parametrize(
     "why", ["not all is taken", "the peer has ended its side", "it wandered too often", "too much is open"]
 )
-def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str) -> None:
+def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = keeping()
     if why == "it wandered too often":
         bench.connection = Connection(bench.ledger, bench.turns, b"", MOST_TRANSFERS)  # type: ignore[arg-type]
@@ -1083,7 +1088,7 @@ def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str) -> No
     elif why == "the peer has ended its side":
         bench.connection.eof_received()
     elif why == "too much is open":
-        bench.connection.socket.dup = _no_descriptor
+        monkeypatch.setattr(socket, "dup", _no_descriptor)
     answer = bench.answers[0]
     assert isinstance(answer, Answer)
     assert answer.transfer(b"") is None

@@ -102,7 +102,7 @@ class Connection(Incoming, asyncio.Protocol):
         super().__init__(ledger)
         self._buffer = received
         self._transfers = transfers
-        """How often it came from another process; what that one had read of it is the beginning."""
+        """How often it came from another process; what that one had read of it, and counted, is the beginning."""
         self._loop = loop
         self.address = ""
         self.certificate: Certificate | None = None
@@ -159,7 +159,10 @@ class Connection(Incoming, asyncio.Protocol):
         elif ledger.draining:
             self.drain()
         elif self._buffer:
-            self._advance()
+            begun = self._buffer
+            self._buffer = b""
+            self.received -= len(begun)
+            self.data_received(begun)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
@@ -210,7 +213,8 @@ class Connection(Incoming, asyncio.Protocol):
         self.answer = None
         self.state = LOST[self.state]
         self._discard()
-        self._settle()
+        if self._held:
+            self._count(0)
         if self._half_closed is not None:
             self._half_closed.end()
         self.ledger.forget(self)
@@ -250,8 +254,7 @@ class Connection(Incoming, asyncio.Protocol):
     @property
     def socket(self) -> sockets.socket:
         """The socket, as far as the transport shows it."""
-        found: sockets.socket = self._transport.get_extra_info("socket")
-        return found
+        return cast("sockets.socket", self._transport.get_extra_info("socket"))
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -508,20 +511,17 @@ class Connection(Incoming, asyncio.Protocol):
         """Return the connection, a request first; None for TLS, answers that wait, or without a free descriptor."""
         if self.ledger.secure or self.backlog or self._eof:
             return None
-        given_away = GIVEN_AWAY[self.state]
+        state = GIVEN_AWAY[self.state]
         try:
-            duplicate = self.socket.dup()
+            descriptor = sockets.dup(self.socket.fileno())
         except OSError:
             return None
-        self._transport.pause_reading()
-        received = request + self._buffer[self._at :]
+        transfer = Transfer(descriptor, request + self._buffer[self._at :], self._transfers + 1)
         self.answer = None
-        self.state = given_away
+        self.state = state
         self._discard()
-        self._settle()
-        # Only our descriptor is closed: the connection lives on in the other.
-        self._transport.abort()
-        return Transfer(duplicate, received, self._transfers + 1)
+        self._transport.abort()  # only our descriptor is closed: the connection lives on in the other
+        return transfer
 
     def _speak_http2(self, new: NewConnection) -> None:
         """Leave the connection to HTTP/2: the peer chose it in the TLS handshake, or begins with its preface."""

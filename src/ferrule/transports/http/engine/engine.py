@@ -142,15 +142,15 @@ class Engine:
         self._ledger.heir = heir
         self.stop()
 
-    def adopt(self, transfer: Transfer) -> None:
-        """Serve a connection that another process has accepted."""
+    def adopt(self, connected: socket.socket, received: bytes, transfers: int) -> None:
+        """Serve a connection that another process has accepted, and has read the beginning of."""
         heir = self._ledger.heir
         if heir is not None:
-            heir(transfer)
+            heir(Transfer(connected.detach(), received, transfers))
         elif self._ledger.draining:
-            transfer.connected.close()
+            connected.close()
         else:
-            self._take(transfer.connected, transfer.received, transfer.transfers)
+            self._take(connected, received, transfers)
 
     def _take(self, accepted: socket.socket, received: bytes = b"", transfers: int = 0) -> None:
         ledger = self._ledger
