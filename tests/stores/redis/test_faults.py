@@ -13,11 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 from pace import prompt
+from redis.exceptions import NoPermissionError, ResponseError
 from redis_server import RedisServer, needs_redis
 
 from ferrule.errors import SetupError, StoreUnavailable
 from ferrule.stores.contracts import Notice, SessionRecord, StoredTask
 from ferrule.stores.records import VERSION, encode_session
+from ferrule.stores.redis.backend import RedisBackend
+from ferrule.stores.redis.connection import RedisAway
 from ferrule.stores.redis.lane import DEADLINE, MOST_WAITING, MOST_WAITING_BYTES
 from ferrule.stores.stores import Stores
 
@@ -240,6 +243,53 @@ def test_clu_05_a_failover_to_a_replica_is_survived(redis: RedisServer) -> None:
                 redis.command("REPLICAOF", "NO", "ONE")
 
     run(use())
+
+
+def test_a_redis_that_takes_no_writes_for_want_of_replicas_is_not_asked_without_a_pause(
+    redis: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It answers, so that each try seemed to be the first that failed: over a thousand connections a second."""
+
+    async def use() -> None:
+        async with Stores.redis(redis.url) as stores:
+            redis.command("CONFIG", "SET", "min-replicas-to-write", "1")
+            stores.events.append("ann.1", 1, b"1", 0.0)
+            await until(lambda: stores.backend.state == "degraded")
+            assert "NOREPLICAS" in stores.backend.why
+            before = stores.backend.stats.connections
+            await asyncio.sleep(1.5)
+            assert stores.backend.stats.connections - before <= 10
+            redis.command("CONFIG", "SET", "min-replicas-to-write", "0")
+            assert await until(lambda: works(stores)) <= prompt(BACK)
+            async with Stores.redis(redis.url) as another:
+                await until(lambda: _is(another.events.after("ann.1", 0), [b"1"]))
+
+    run(use())
+    assert caplog.text.count("NOREPLICAS") == 1
+
+
+def test_a_redis_that_cannot_take_scripts_yet_is_tried_again_soon(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it loads its data, or runs a long script, nobody has to act; the pause between two tries does not grow."""
+    replies: list[Exception] = []
+
+    async def refused(connection: object, commands: list[object]) -> list[Exception]:
+        return replies
+
+    async def use() -> bool:
+        stores = Stores.redis(redis.url)
+        assert isinstance(stores.backend, RedisBackend)
+        with pytest.raises(RedisAway) as away:
+            await stores.backend.connect()
+        return away.value.lasting
+
+    monkeypatch.setattr("ferrule.stores.redis.backend.exchange", refused)
+    for word in ("LOADING", "BUSY", "MASTERDOWN"):
+        replies[:] = [ResponseError(f"{word} not now")]
+        assert not run(use())
+    replies[:] = [NoPermissionError("this user has no permissions to run the 'script|load' command")]
+    assert run(use())
 
 
 def test_clu_06_a_full_redis_refuses_and_keeps_no_half_of_anything(redis: RedisServer) -> None:

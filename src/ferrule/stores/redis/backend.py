@@ -23,6 +23,7 @@ try:
         TAKES_NOTHING,
         Address,
         RedisAway,
+        away,
         disconnect,
         exchange,
         unavailable,
@@ -162,9 +163,9 @@ class RedisBackend:
                 async with asyncio.timeout(DEADLINE * 0.9 / len(self._addresses)):
                     connection = await self._addresses[number].connect()
                     await self._load(connection)
-            except RedisAway as away:
-                reason = away
-                self._refused = away.refused
+            except RedisAway as told:
+                reason = told
+                self._refused = told.refused
             except (TimeoutError, RedisError, OSError) as error:
                 reason = RedisAway(f"{self._addresses[number]} does not answer: {type(error).__name__}")
                 self._refused = False
@@ -183,7 +184,7 @@ class RedisBackend:
         for reply in replies:
             if isinstance(reply, Exception):
                 await disconnect(connection)
-                raise RedisAway(f"Redis does not take our scripts: {reply}", lasting=True)
+                raise away(reply) or RedisAway(f"Redis does not take our scripts: {reply}", lasting=True)
 
     # -- commands
 

@@ -161,7 +161,7 @@ def away(error: Exception) -> RedisAway | None:
     if word in REFUSES:
         return RedisAway(f"Redis refuses our credentials: {error}", lasting=True)
     if word in AWAY:
-        return RedisAway(f"Redis cannot be used now: {word} {error}")
+        return RedisAway(f"Redis cannot be used now: {word} {str(error).removeprefix(word).lstrip()}")
     return None
 
 

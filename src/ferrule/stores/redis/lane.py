@@ -84,6 +84,8 @@ class Lane:
         self._timer: asyncio.TimerHandle | None = None
         self._failures = 0
         self._probes = 0
+        self._warned = ""
+        """Why it was away when that was last logged; empty since a batch was answered."""
         self._closing = False
         self._task: asyncio.Task[None] | None = None
         self.state: Literal["ready", "degraded"] = "ready"
@@ -260,7 +262,6 @@ class Lane:
         return connection
 
     async def _answered(self, batch: list[_Command], replies: list[Any]) -> None:
-        self._failures = 0
         again = []
         unknown = []
         reason: RedisAway | None = None
@@ -284,7 +285,10 @@ class Lane:
             # Somebody flushed the scripts, and none of these was run: a new connection brings them.
             await self._hang_up()
             self._put_back(unknown)
-        if reason is not None:
+        if reason is None:
+            self._failures = 0
+            self._warned = ""
+        else:
             await self._failed(again, reason)
 
     def _put_back(self, commands: list[_Command]) -> None:
@@ -319,7 +323,8 @@ class Lane:
             self._degrade(reason)
 
     def _degrade(self, reason: RedisAway) -> None:
-        if self.state == "ready":
+        if self.state == "ready" and self._warned != str(reason):
+            self._warned = str(reason)
             logger.warning("Redis is away: %s; this node works on by itself", reason)
         self.state = "degraded"
         self._probes = self._probes + 1 if reason.lasting else 0
