@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ferrule.identity.principal import Principal
+from ferrule.transports.http.cluster.frames import LONGEST_CONTENT
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.workers.mesh import Mesh
 from ferrule.workers.neighbours import MOST_BACKLOG, OWNER_GONE, WorkerNeighbours
-from ferrule.workers.pipe import LONGEST_FRAME
 from ferrule.workers.questions import Questions
 
 REQUEST = HttpRequest("POST", "/mcp", "", {b"a": b"b"}, b"body", "127.0.0.1")
@@ -157,7 +157,7 @@ async def test_an_answer_too_long_for_the_mesh_costs_nobody_elses(tmp_path: Path
         if request.path == "/mcp":
             waiting.append(responder)
         else:
-            responder.reply(200, b"", bytes(LONGEST_FRAME + 1))
+            responder.reply(200, b"", bytes(LONGEST_CONTENT + 1))
 
     second.handle = answer
     other, long = Noting(), Noting()

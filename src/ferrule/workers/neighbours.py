@@ -23,27 +23,14 @@ import msgspec
 from msgspec import Struct
 
 from ferrule.identity.principal import Principal
+from ferrule.transports.http.cluster.frames import BEGIN, CUT, FINISH, GONE, PART, REQUEST, WHOLE, read_answer
+from ferrule.transports.http.cluster.remote_responder import RemoteResponder
 from ferrule.transports.http.endpoint.sessions import MovedSession
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder, Transfer, Transferable
 from ferrule.transports.sockets.accept import AcceptedSocket
 from ferrule.workers.mesh import Mesh
-from ferrule.workers.pipe import (
-    BEGIN,
-    CONNECTION,
-    CUT,
-    FINISH,
-    GIVEN,
-    GONE,
-    LONGEST_FRAME,
-    NOTICE,
-    PART,
-    REQUEST,
-    SESSION,
-    WHOLE,
-    Frame,
-    Pipe,
-)
+from ferrule.workers.pipe import CONNECTION, GIVEN, NOTICE, SESSION, Frame, Pipe
 from ferrule.workers.questions import Answer, Questions
 from ferrule.workers.reports import Reports
 
@@ -87,14 +74,6 @@ class Forwarded(Struct, frozen=True):
     recheck_at: float = math.inf
 
 
-class Answered(Struct, frozen=True):
-    """The beginning of an answer, or the whole of it."""
-
-    status: int
-    head: bytes
-    body: bytes
-
-
 class Given(Struct, frozen=True):
     """What goes along with a connection that is handed over."""
 
@@ -107,7 +86,6 @@ LeaveTo = Callable[[Callable[[Transfer], None], Callable[[MovedSession], None]],
 
 _encode = msgspec.msgpack.Encoder().encode
 _read_request = msgspec.msgpack.Decoder(Forwarded).decode
-_read_answer = msgspec.msgpack.Decoder(Answered).decode
 _read_record = msgspec.msgpack.Decoder(MovedSession).decode
 _read_given = msgspec.msgpack.Decoder(Given).decode
 _read_identity = msgspec.msgpack.Decoder(Principal | None).decode
@@ -277,13 +255,13 @@ class WorkerNeighbours:
     def _whole(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.pop(frame.exchange, None)
         if found is not None:
-            answer = _read_answer(frame.content)
+            answer = read_answer(frame.content)
             found[1].reply(answer.status, answer.head, answer.body)
 
     def _begin(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.get(frame.exchange)
         if found is not None:
-            answer = _read_answer(frame.content)
+            answer = read_answer(frame.content)
             found[1].begin(answer.status, answer.head, answer.body)
 
     def _part(self, pipe: Pipe, frame: Frame) -> None:
@@ -343,11 +321,12 @@ class WorkerNeighbours:
 
     def _answer(self, pipe: Pipe, frame: Frame) -> None:
         said = _read_request(frame.content)
-        responder = RemoteResponder(pipe, frame.exchange, self._answered)
+        key = (pipe, frame.exchange)
+        responder = RemoteResponder(pipe, frame.exchange, lambda: self._answering.pop(key, None))
         if self.handle is None:
             responder.reply(502, TEXT_HEAD, OWNER_GONE)
             return
-        self._answering[pipe, frame.exchange] = responder
+        self._answering[key] = responder
         request = HttpRequest(said.method, said.path, said.query, said.headers, said.body, said.address, said.secure)
         request.http = said.http
         answer = self.handle
@@ -360,9 +339,6 @@ class WorkerNeighbours:
         except Exception:
             responder.abort()
             raise
-
-    def _answered(self, responder: RemoteResponder) -> None:
-        self._answering.pop((responder.pipe, responder.exchange), None)
 
     def _asker_gone(self, pipe: Pipe, frame: Frame) -> None:
         responder = self._answering.pop((pipe, frame.exchange), None)
@@ -379,83 +355,9 @@ class WorkerNeighbours:
                 responder.abort()
         for key, remote in list(self._answering.items()):
             if key[0] is pipe:
-                del self._answering[key]
+                self._answering.pop(key, None)
                 remote.lose()
 
 
 def _ignore(content: bytes) -> None:
     """Nobody wants to know."""
-
-
-class RemoteResponder:
-    """The way back of a request that another worker took."""
-
-    def __init__(self, pipe: Pipe, exchange: int, ended: Callable[[RemoteResponder], None]) -> None:
-        self.pipe = pipe
-        self.exchange = exchange
-        self._ended = ended
-        self._lost: Callable[[], None] | None = None
-        self._begun = False
-        self.gone = False
-        """Whether nobody can read the answer any more."""
-        self.unacknowledged: int | None = None
-
-    @property
-    def backlog(self) -> int:
-        """How many bytes the other worker has not taken yet, of this answer and others."""
-        return self.pipe.backlog
-
-    def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
-        """Send a whole answer."""
-        if self._begun:
-            raise RuntimeError("this answer has begun already")
-        self._say(WHOLE, _encode(Answered(status, head, body)))
-        self._end()
-
-    def begin(self, status: int, head: bytes, filler: bytes = b"") -> None:
-        """Start an answer of unknown length."""
-        self._begun = True
-        self._say(BEGIN, _encode(Answered(status, head, filler)))
-
-    def write(self, data: bytes) -> None:
-        """Send a part of the answer."""
-        self._say(PART, data)
-
-    def finish(self) -> None:
-        """End the answer."""
-        self._say(FINISH)
-        self._end()
-
-    def abort(self) -> None:
-        """Cut the answer."""
-        self._say(CUT)
-        self._end()
-
-    def _say(self, kind: int, content: bytes = b"") -> None:
-        if self.gone:
-            return
-        if len(content) > LONGEST_FRAME:
-            # It would cost the pipe, and with it the requests of others.
-            kind, content = CUT, b""
-        self.pipe.send(kind, self.exchange, content)
-
-    def _end(self) -> None:
-        self.gone = True
-        self._lost = None
-        self._ended(self)
-
-    def watch(self, lost: Callable[[], None]) -> None:
-        """Call a function if whoever asked goes away before the answer is finished."""
-        self._lost = lost
-
-    def lose(self) -> None:
-        """Called when whoever asked is gone."""
-        self.gone = True
-        lost = self._lost
-        self._lost = None
-        if lost is not None:
-            lost()
-
-    async def wait_writable(self) -> None:
-        """Return at once unless the other worker reads slower than we write."""
-        await self.pipe.wait_writable()

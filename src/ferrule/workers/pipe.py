@@ -17,12 +17,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from ferrule.transports.http.cluster.frames import LONGEST_CONTENT
 from ferrule.transports.sockets.accept import AcceptedSocket
 
 HEADER = struct.Struct("!BIQ")
 """The kind of a frame, the exchange it belongs to, the length of what follows."""
-LONGEST_FRAME = 128 * 1024 * 1024
-"""More than the longest message that may be allowed."""
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes that may wait for the other worker."""
 FEW_UNSENT = 256 * 1024
@@ -167,7 +166,7 @@ class Pipe:
         at = 0
         while len(self._read) - at >= HEADER.size and not self.closed:
             kind, exchange, length = HEADER.unpack_from(self._read, at)
-            if length > LONGEST_FRAME:
+            if length > LONGEST_CONTENT:
                 self.close()
                 return
             end = at + HEADER.size + length
@@ -200,10 +199,8 @@ class Pipe:
         self._on_lost(self)
 
 
-(REQUEST, WHOLE, BEGIN, PART, FINISH, CUT, GONE, CONNECTION, SESSION, GIVEN, NOTICE, QUESTION, REPLY, LEAVING, LEFT) = (
-    range(15)
-)
-"""The kinds of frames: a request passed on; its answer, whole or in parts; its answer is cut; whoever asked is gone; a
-connection or a session passed on; all sessions were; something all workers are told; a question and its reply; a worker
-ends, and its successor has its place; nothing more is sent to the one that ends."""
+CONNECTION, SESSION, GIVEN, NOTICE, QUESTION, REPLY, LEAVING, LEFT = range(32, 40)
+"""The kinds of frames beside those of requests and answers, which are those of nodes: a connection or a session passed
+on; all sessions were; something all workers are told; a question and its reply; a worker ends, and its successor has
+its place; nothing more is sent to the one that ends."""
 WITH_CONNECTION = frozenset({CONNECTION})

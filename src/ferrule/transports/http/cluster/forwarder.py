@@ -140,7 +140,7 @@ class Forwarder:
 
     def _forget_idle(self) -> None:
         for node, outbox in list(self._outboxes.items()):
-            if not outbox.size:
+            if not outbox.backlog:
                 del self._outboxes[node]
 
     # -- ours, answered by another
@@ -205,9 +205,9 @@ class Forwarder:
         for asked in list(self._asked.values()):
             if asked.node == node:
                 asked.fail()
-        for remote in list(self._answering.values()):
-            if remote.node == node:
-                self._answered(remote)
+        for key, remote in list(self._answering.items()):
+            if key[0] == node:
+                self._answering.pop(key, None)
                 remote.lose()
 
     def _missed(self) -> None:
@@ -306,7 +306,8 @@ class Forwarder:
             outbox.send(NOT_HERE, exchange)
             return
         outbox.send(TAKEN, exchange)
-        remote = self._answering[sender, exchange] = RemoteResponder(outbox, exchange, self._answered)
+        key = (sender, exchange)
+        remote = self._answering[key] = RemoteResponder(outbox, exchange, lambda: self._answering.pop(key, None))
         request = HttpRequest(said.method, "", said.query, said.headers, said.body, said.address, said.secure)
         request.http = said.http
         request.identity = identity
@@ -316,6 +317,3 @@ class Forwarder:
         except Exception:
             remote.abort()
             raise
-
-    def _answered(self, remote: RemoteResponder) -> None:
-        self._answering.pop((remote.node, remote.exchange), None)

@@ -1,4 +1,7 @@
-"""What nodes say to each other about requests: frames, packed together into notices of the bus."""
+"""What nodes say to each other about requests: frames, packed together into notices of the bus.
+
+Workers of one server answer each other's requests in the same kinds of frames, over pipes (`workers/pipe.py`).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ TAKEN, NOT_HERE, WHOLE, BEGIN, PART, FINISH, CUT = 3, 4, 5, 6, 7, 8, 9
 PIECE = 10
 """The beginning of something that is too long for one frame."""
 
+LONGEST_CONTENT = 128 * 1024 * 1024
+"""Bytes that are said at once of one exchange: more than the longest message that may be allowed."""
 LONGEST_FRAME = 256 * 1024
 """Bytes of one frame; longer ones are cut into pieces."""
 LONGEST_NOTICE = 768 * 1024

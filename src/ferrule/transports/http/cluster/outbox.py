@@ -26,7 +26,7 @@ class Outbox:
         self._lost = lost
         """Called with the node where what was said may not have arrived."""
         self._waiting: deque[Frame] = deque()
-        self.size = 0
+        self.backlog = 0
         """Bytes that wait or are on their way."""
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
@@ -43,8 +43,8 @@ class Outbox:
 
     def _put(self, frame: Frame) -> None:
         self._waiting.append(frame)
-        self.size += len(frame.content) + OVERHEAD
-        if self.size > HIGH:
+        self.backlog += len(frame.content) + OVERHEAD
+        if self.backlog > HIGH:
             self._room.clear()
 
     async def wait_writable(self) -> None:
@@ -87,10 +87,10 @@ class Outbox:
             return False
 
     def _sent(self, size: int) -> None:
-        self.size -= size
-        if self.size <= HIGH:
+        self.backlog -= size
+        if self.backlog <= HIGH:
             self._room.set()
 
     def _drop(self) -> None:
         self._waiting.clear()
-        self.size = 0
+        self.backlog = 0

@@ -1,20 +1,44 @@
-"""RemoteResponder: the way back of a request that came in at another node."""
+"""RemoteResponder: the way back of a request that came in at another process, a node or a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
-from ferrule.transports.http.cluster.frames import BEGIN, CUT, FINISH, PART, WHOLE, AnswerHead, encode
-from ferrule.transports.http.cluster.outbox import Outbox
+from ferrule.transports.http.cluster.frames import (
+    BEGIN,
+    CUT,
+    FINISH,
+    LONGEST_CONTENT,
+    PART,
+    WHOLE,
+    AnswerHead,
+    encode,
+)
+
+
+class AnswerSender(Protocol):
+    """What takes the answers of many exchanges to one other process."""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes it has not taken yet, of all of them."""
+
+    def send(self, kind: int, exchange: int, content: bytes = b"") -> None:
+        """Say something of an exchange; never waits."""
+
+    async def wait_writable(self) -> None:
+        """Return at once unless the other process reads slower than we write."""
 
 
 class RemoteResponder:
-    """The way back of a request that came in at another node."""
+    """The way back of a request that came in at another process."""
 
-    def __init__(self, outbox: Outbox, exchange: int, ended: Callable[[RemoteResponder], None]) -> None:
-        self._outbox = outbox
-        self.exchange = exchange
+    def __init__(self, sender: AnswerSender, exchange: int, ended: Callable[[], object]) -> None:
+        self._sender = sender
+        self._exchange = exchange
         self._ended = ended
+        """Called when the answer is said."""
         self._lost: Callable[[], None] | None = None
         self._begun = False
         self.gone = False
@@ -22,14 +46,9 @@ class RemoteResponder:
         self.unacknowledged: int | None = None
 
     @property
-    def node(self) -> str:
-        """The node the request came in at."""
-        return self._outbox.node
-
-    @property
     def backlog(self) -> int:
-        """How many bytes wait for the other node, of this answer and others."""
-        return self._outbox.size
+        """How many bytes the other process has not taken yet, of this answer and others."""
+        return self._sender.backlog
 
     def reply(self, status: int, head: bytes, body: bytes = b"") -> None:
         """Send a whole answer."""
@@ -58,13 +77,18 @@ class RemoteResponder:
         self._end()
 
     def _say(self, kind: int, content: bytes = b"") -> None:
-        if not self.gone:
-            self._outbox.send(kind, self.exchange, content)
+        if self.gone:
+            return
+        if len(content) > LONGEST_CONTENT:
+            # Whoever is told more cuts the requests of others too.
+            self._sender.send(CUT, self._exchange)
+        else:
+            self._sender.send(kind, self._exchange, content)
 
     def _end(self) -> None:
         self.gone = True
         self._lost = None
-        self._ended(self)
+        self._ended()
 
     def watch(self, lost: Callable[[], None]) -> None:
         """Call a function if whoever asked goes away before the answer is finished."""
@@ -79,5 +103,5 @@ class RemoteResponder:
             lost()
 
     async def wait_writable(self) -> None:
-        """Return at once unless much waits for the other node."""
-        await self._outbox.wait_writable()
+        """Return at once unless the other process reads slower than we write."""
+        await self._sender.wait_writable()
