@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.workers.overseer import Slot, remove_left_folders
+from ferrule.workers.overseer import CannotBegin, Slot, remove_left_folders
 
 
 async def test_a_worker_that_cannot_be_replaced_now_stays_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,6 +31,19 @@ async def test_a_worker_that_cannot_be_replaced_now_stays_and_costs_nothing(monk
         assert not await slot.replace()
     assert slot.process is before
     assert len(os.listdir("/proc/self/fd")) == len(opened)
+
+
+async def test_a_worker_that_hangs_at_its_start_is_killed_and_the_reason_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that the system gave to its socket would else wait for ever, while others are served."""
+    monkeypatch.setattr("ferrule.workers.process.COMMAND", ("-c", "import time; time.sleep(60)"))
+    overseer: Any = SimpleNamespace(plan_of=lambda *told: {}, ready_timeout=0.2)
+    slot = Slot(overseer, 0, [])
+    async with asyncio.timeout(10):
+        with pytest.raises(CannotBegin, match=r"worker 0 did not serve within 0\.2 s and was killed; worker_ready_tim"):
+            await slot.run(lambda: None)
+    assert slot.process is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(slot.process.pid, 0)
 
 
 def test_what_a_killed_overseer_left_is_removed_and_nothing_else(

@@ -257,7 +257,7 @@ async def test_a_successor_that_hangs_is_killed_and_the_worker_stays(program: St
     """It would else block this reload and every later one."""
     hangs = tmp_path / "hangs"
     text = PROGRAM.replace("kept = []", f"kept = []\nif os.path.exists({str(hangs)!r}): time.sleep(60)")
-    one = program(1, text, worker_ready_timeout=1)
+    one = program(1, text, worker_ready_timeout=3)
     hangs.touch()
     before = one.workers
     one.signal(signal.SIGHUP)
@@ -265,12 +265,17 @@ async def test_a_successor_that_hangs_is_killed_and_the_worker_stays(program: St
     await until(lambda: one.workers == before, within=10)
     assert await processes_that_answer(one.url, "handshake") == set(before)
     hangs.unlink()
-    one.signal(signal.SIGHUP)
-    await until(lambda: before[0] not in one.workers)
+
+    def is_replaced() -> bool:
+        # Where the machine is busy, one more may be too late.
+        one.signal(signal.SIGHUP)
+        return before[0] not in one.workers
+
+    await until(is_replaced)
     one.signal(signal.SIGTERM)
     code, said = one.end()
     assert code == 0
-    assert "worker 0 is not replaced: its successor did not serve within 1 s and was killed" in said
+    assert "its successor could not take its place: worker 0 did not serve within 3 s and was killed" in said
 
 
 async def test_all_sessions_of_a_worker_move_to_its_successor(program: Start) -> None:

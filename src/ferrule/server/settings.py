@@ -54,7 +54,7 @@ class RunSettings(Struct, frozen=True, kw_only=True):
     worker_max_memory: WorkerMemory | None = None
     """How much memory a worker may hold before it is replaced by a new one; None for any."""
     worker_ready_timeout: WorkerAge = 60.0
-    """How long the successor of a worker may take until it serves; it is killed then, and the worker stays."""
+    """How long a worker may take until it serves; it is killed then, and the one it was to replace stays."""
 
     def __post_init__(self) -> None:
         check(self)

@@ -67,7 +67,7 @@ class Oversight(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     recycle: RecycleRule = RecycleRule()
     ready_timeout: float = 60.0
-    """How many seconds the successor of a worker may take until it serves."""
+    """How many seconds a process may take until it serves."""
 
 
 class WorkerDied(FerruleError):
@@ -125,16 +125,25 @@ class Slot:
         return process
 
     async def _begin(self, process: WorkerProcess) -> None:
-        """Wait until a process serves; raise CannotBegin where it ends before that."""
+        """Wait until a process serves; raise CannotBegin where it ends before that, or hangs and is killed."""
+        limit = self._overseer.ready_timeout
         ended = asyncio.ensure_future(process.wait())
         serves = asyncio.ensure_future(process.ready.wait())
         try:
-            await asyncio.wait([ended, serves], return_when=asyncio.FIRST_COMPLETED)
-            if not process.ready.is_set():
-                code = ended.result()
-                if code == CANNOT_BEGIN and self.process is process:
-                    self._overseer.fail(code, process.reason)
-                raise CannotBegin(f"worker {self.number} could not begin: {process.reason or _by(code)}")
+            await asyncio.wait([ended, serves], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if process.ready.is_set():
+                return
+            if not ended.done():
+                process.kill()
+                await ended
+                raise CannotBegin(
+                    f"worker {self.number} did not serve within {limit:g} s and was killed; "
+                    "worker_ready_timeout allows more"
+                )
+            code = ended.result()
+            if code == CANNOT_BEGIN and self.process is process:
+                self._overseer.fail(code, process.reason)
+            raise CannotBegin(f"worker {self.number} could not begin: {process.reason or _by(code)}")
         finally:
             ended.cancel()
             serves.cancel()
@@ -152,22 +161,10 @@ class Slot:
         # Where it dies meanwhile another is started in its place, and others must not find two there.
         ended = asyncio.ensure_future(before.wait())
         ended.add_done_callback(lambda over: None if over.cancelled() else successor.kill())
-        limit = self._overseer.ready_timeout
         try:
-            async with asyncio.timeout(limit):
-                await self._begin(successor)
-        except TimeoutError:
-            successor.kill()
-            await successor.wait()
-            logger.error(
-                "worker %d is not replaced: its successor did not serve within %g s and was killed, the worker stays; "
-                "worker_ready_timeout allows more",
-                self.number,
-                limit,
-            )
-            return False
+            await self._begin(successor)
         except FerruleError as error:
-            logger.error("the worker is not replaced: %s", error)
+            logger.error("the worker stays, its successor could not take its place: %s", error)
             return False
         except asyncio.CancelledError:
             successor.kill()
@@ -204,7 +201,7 @@ class Overseer:
 
     @property
     def ready_timeout(self) -> float:
-        """How many seconds the successor of a worker may take until it serves."""
+        """How many seconds a process may take until it serves."""
         return self._oversight.ready_timeout
 
     def plan_of(self, slot: int, listening: list[int], status: int, succeeds: bool) -> WorkerPlan:
