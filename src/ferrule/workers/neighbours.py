@@ -110,6 +110,7 @@ class WorkerNeighbours:
     def __init__(self, mesh: Mesh, questions: Questions, *, succeeds: bool = False) -> None:
         self._mesh = mesh
         self._questions = questions
+        self._loop = asyncio.get_running_loop()
         self.reports = Reports(questions)
         """What workers report of themselves."""
         self.mark = f"{SLOTS[mesh.slot]}{MARK}"
@@ -199,7 +200,7 @@ class WorkerNeighbours:
         if not self._awaits_sessions or len(self._early) >= MAX_FORWARDED:
             return False
         if not self._early:
-            asyncio.get_running_loop().call_later(GIVING_TIME, self._all_given)
+            self._loop.call_later(GIVING_TIME, self._all_given)
         self._early.append((request, responder))
         return True
 
@@ -222,7 +223,9 @@ class WorkerNeighbours:
         if transfer is None:
             return False
         given = Given(transfer.received, transfer.transfers)
-        pipe.send(CONNECTION, 0, _encode(given), transfer.descriptor)
+        # After the end of our half, which comes in the next turn: woken before, the other worker may take the core for
+        # itself, and we go on later with cold caches.
+        self._loop.call_soon(pipe.send, CONNECTION, 0, _encode(given), transfer.descriptor)
         return True
 
     def _forward(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> None:
