@@ -492,9 +492,16 @@ def test_clu_11_wrong_types_are_in_nobodys_way(redis: RedisServer) -> None:
             for kind in ("t:t1", "e:{ann.1}", "l:x", "n:n1", "nodes:", "r:server", "rn:server", "k:lock"):
                 redis.command("SET", f"f:ferrule:{kind}", "x")
             redis.command("HSET", "f:ferrule:v:a", "x", "y")
+            redis.command("HSET", "f:ferrule:v:b", "x", "y")
             assert await stores.values.get("a") is None
+            assert await stores.values.take("b") is None
+            assert await stores.values.add("b", b"ours")
             assert await stores.tasks.get("t1", 1.0) is None
             await stores.tasks.create(task("t1"), 1.0)
+            (index,) = redis.command("KEYS", "f:ferrule:o:*")
+            redis.command("SET", index, "x")
+            assert await stores.tasks.page(task("t1").owner, None, 10, 1.0) == []
+            assert redis.command("EXISTS", index) == 0
             assert await stores.events.after("ann.1", 0) is None
             assert await stores.limits.lease("x", 1.0, 5.0, 3.0) == 3.0
             await stores.nodes.renew("n1", b"one", 60.0)

@@ -65,7 +65,11 @@ class RedisValues:
     async def take(self, key: str) -> bytes | None:
         """Return a value and forget it: only one of those who ask at once gets it."""
         name = self._redis.key("v", key)
-        found = await self._redis.execute(name, "GETDEL", name)
+        try:
+            found = await self._redis.execute(name, "GETDEL", name)
+        except ForeignRecord as reason:
+            await self._redis.set_aside(name, reason)
+            return None
         if found is None:
             return None
         return await self._redis.decoded(name, found, decode_value)
@@ -135,7 +139,11 @@ class RedisTasks:
             start = "(" + _member(*after)
         while len(tasks) < limit:
             wanted = limit - len(tasks)
-            members = await self._redis.execute(index, "ZRANGEBYLEX", index, start, "+", "LIMIT", 0, wanted)
+            try:
+                members = await self._redis.execute(index, "ZRANGEBYLEX", index, start, "+", "LIMIT", 0, wanted)
+            except ForeignRecord as reason:
+                await self._redis.set_aside(index, reason)
+                break
             # Asked for in one turn, and so in one batch.
             found = await asyncio.gather(*[self.get(each[16:].decode("utf-8", "replace"), now) for each in members])
             for each, task in zip(members, found, strict=True):
