@@ -159,8 +159,8 @@ LATE_IMPORTS = {
     ("cli/main.py", "traceback"): "only who asks for one is shown one",
     ("cli/question.py", "webbrowser"): "only a question that leads to a page opens one",
     ("cli/run.py", "ferrule.cli.reload"): "only a server that is reloaded needs it",
-    ("cli/worker.py", "ferrule.cli.target"): "what a user's module does wrong is told to the overseer",
-    ("cli/run.py", "ferrule.cli.target"): "what a user's module prints at import must not reach the wire",
+    ("cli/worker.py", "ferrule.cli.combined"): "what a user's module does wrong is told to the overseer",
+    ("cli/run.py", "ferrule.cli.combined"): "what a user's module prints at import must not reach the wire",
 }
 
 LOADERS = {

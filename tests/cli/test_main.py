@@ -225,7 +225,6 @@ WRONG = {
     ),
     "a module nobody has": (["run", "no.such.module"], 1, "error: no such file or module: no.such.module"),
     "a file that fails": (["run", "broken.py"], 1, "error: broken.py cannot be loaded: ZeroDivisionError"),
-    "no file": (["run"], 2, "there is no file to run"),
     "no command": ([], 2, "required: command"),
     "a typo": (["rum", "server.py"], 2, 'there is no command "rum". Did you mean "run"?'),
     "a transport nobody knows": (["run", "server.py", "--transport", "pigeon"], 2, "invalid choice: 'pigeon'"),
@@ -390,8 +389,22 @@ def test_options_that_do_not_go_together_are_refused(words, said, server, capsys
     assert said in capsys.readouterr().err
 
 
-def test_a_folder_that_names_no_file_is_named(tmp_path, capsys):
+@pytest.mark.parametrize("command", ["run", "dev"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_folder_without_a_server_is_one_sentence_with_the_fix(command, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:
-        main(["run", str(tmp_path)])
+        main([command, *([str(tmp_path)] if named else [])])
     assert left.value.code == 2
-    assert f"the folder {tmp_path} does not say which file to run" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    wrong = (
+        f"the folder {tmp_path} does not say which file to run" if named else "there is no file to run in this folder"
+    )
+    fix = "it has no server.py, app.py or main.py; name the file, or start a project with `ferrule new NAME`"
+    assert said.endswith(f"error: {wrong}: {fix}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["."]])
+def test_a_folder_with_a_usual_file_is_served_without_more(words, server):
+    done = ferrule("run", *words, said=lines(OFFER), cwd=server.parent)
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "app"

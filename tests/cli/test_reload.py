@@ -152,7 +152,7 @@ def test_loaded_files_of_the_folder_are_watched_and_installed_ones_are_not(
     main.write_text("")
     loaded("watched_neighbour", tmp_path / "deep" / "neighbour.py")
     loaded("installed_thing", tmp_path / ".venv" / "site-packages" / "thing.py")
-    watch = FileWatch(tmp_path, main)
+    watch = FileWatch([main], [tmp_path])
     assert sorted(watch.files) == [str(tmp_path / "deep" / "neighbour.py"), str(main)]
     assert watch.look() == []
     (tmp_path / "deep" / "neighbour.py").write_text("x = 1")

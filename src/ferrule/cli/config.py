@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ferrule.cli.output import output_of
-from ferrule.cli.run import folder_of
+from ferrule.cli.place import folder_of
 from ferrule.client.settings import ClientSettings
 from ferrule.errors import SetupError
 from ferrule.routing.settings import RoutingSettings
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     output = output_of(options)
     if options.place is not None and not Path(options.place.partition(".py:")[0]).exists():
         raise SetupError(f"there is no file or folder {options.place}")
-    configuration = use_beside(folder_of(options.place))
+    configuration = use_beside(folder_of([options.place] if options.place else []))
     tables = _tables()
     require_tables(configuration, tables)
     if options.table is not None and options.table not in tables:

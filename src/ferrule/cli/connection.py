@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from ferrule.cli.main import WRONG_USAGE, CommandParser, Ended, did_you_mean
 from ferrule.cli.output import Output
+from ferrule.cli.place import USUAL_FILES, usual_file
 from ferrule.client.client import Client
 from ferrule.client.link.opening import Mode
 from ferrule.client.targets import CONFIGURED, is_several, read_config_file
@@ -34,8 +35,6 @@ TARGET_HELP = (
     "(https://…, ws://…, tcp://…, unix:/…), a command ('stdio:uvx some-server') or an mcp.json; left out where a "
     "command stands after --"
 )
-USUAL_FILES = ("server.py", "app.py", "main.py")
-"""What the server of a folder without a ferrule.toml is looked for in."""
 MAX_HELD_LINES = 200
 MODULE = re.compile(r"(?:[^\W\d]\w*\.)*(?!py:)[^\W\d]\w*:[^\W\d]\w*")
 """An object of a module: `shop.server:app`."""
@@ -131,14 +130,6 @@ def _no_target(place: str) -> str:
 def served_module(place: str) -> list[str]:
     """Return the command that serves the object of a module, such as `shop.server:app`, on stdio."""
     return [sys.executable, "-m", "ferrule", "run", "--transport", DEFAULT, place]
-
-
-def usual_file(folder: Path) -> str | None:
-    """Return the file of a folder that most call their server; None where there is none."""
-    for name in USUAL_FILES:
-        if (folder / name).is_file():
-            return str(folder / name)
-    return None
 
 
 def _configured(path: str, options: argparse.Namespace) -> Mapping[str, Any]:

@@ -1,10 +1,11 @@
-"""`ferrule dev FILE`: serve with reload, and show what clients say and are answered."""
+"""`ferrule dev FILE…`: serve with reload, and show what clients say and are answered."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -43,8 +44,8 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     if options.transport is None:
         options.transport = TRANSPORT
 
-    def prepare(server: Server, place: str, arguments: list[str]) -> None:
-        reloaded(server, place, arguments)
+    def prepare(server: Server, places: Sequence[str], arguments: list[str]) -> None:
+        reloaded(server, places, arguments)
         if not options.no_messages:
             # stdout may be the wire, and then was claimed before the file was loaded: this is stderr.
             server.host.observe(MessageView(sys.stdout, json=options.json))

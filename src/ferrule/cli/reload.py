@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from ferrule.cli.target import load_server
+from ferrule.cli.combined import load_places
+from ferrule.cli.place import file_of, read_places
 from ferrule.errors import SetupError
 from ferrule.server.server import Server
 
@@ -39,10 +40,11 @@ Mark = tuple[int, int, int]
 class FileWatch:
     """Which files of a program changed since the last look."""
 
-    def __init__(self, folder: Path, main: Path) -> None:
-        self._folder = folder
+    def __init__(self, files: Sequence[Path], folders: Sequence[Path]) -> None:
+        self._folders = folders
         self._marks: dict[str, Mark | None] = {}
-        self._add(str(main))
+        for file in files:
+            self._add(str(file))
         self.look()
 
     def look(self) -> list[str]:
@@ -53,8 +55,9 @@ class FileWatch:
             if now != mark:
                 self._marks[path] = now
                 changed.append(path)
-        for path in loaded_files(self._folder).values():
-            self._add(path)
+        for folder in self._folders:
+            for path in loaded_files(folder).values():
+                self._add(path)
         return changed
 
     def _add(self, path: str) -> None:
@@ -94,17 +97,22 @@ class Reloader:
 
     begins_something = True
 
-    def __init__(self, server: Server, place: str, arguments: Sequence[str], tell: Tell) -> None:
+    def __init__(self, server: Server, places: Sequence[str], arguments: Sequence[str], tell: Tell) -> None:
         if server.settings.receipts is not None:
             raise SetupError("a server with receipts cannot be reloaded: its chain belongs to one process")
-        # `load_server` has made the file's arguments ours; a module has no file there.
-        main = Path(sys.argv[0]).resolve()
         self._server = server
-        self._place = place
+        self._places = places
         self._arguments = arguments
-        self._folder = source_root(main)
+        files = []
+        for place in read_places(places):
+            file = file_of(place.where)
+            if file is not None:
+                files.append(file)
+        self._folders = source_roots(files)
+        if len(files) < len(places):  # a module is found from the working directory
+            self._folders.append(Path.cwd())
         self._tell = tell
-        self._watch = FileWatch(self._folder, main)
+        self._watch = FileWatch(files, self._folders)
         self._current = server
         """Whose offers are served now."""
         self._task: asyncio.Task[None] | None = None
@@ -137,10 +145,10 @@ class Reloader:
 
     def _load(self) -> Server | None:
         """Load the server anew; None where that fails, and everything is as it was."""
-        old = forget(self._folder)
+        old = forget(self._folders)
         path = list(sys.path)
         try:
-            return load_server(self._place, self._arguments)
+            return load_places(self._places, self._arguments)
         except SetupError as error:
             sys.modules.update(old)
             self._tell(f"not reloaded: {error}")
@@ -161,7 +169,8 @@ class Reloader:
         self._withdraw(old)
         served.mounts.begin(served.mounts.prepare(fresh.offers, ""), live=True)
         self._current = fresh
-        self._tell(f"reloaded {Path(self._place).name}")
+        names = ", ".join(Path(place).name for place in self._places)
+        self._tell(f"reloaded {names}")
         if old is served:
             return
         try:
@@ -203,20 +212,22 @@ class Reloader:
         return False
 
 
-def source_root(main: Path) -> Path:
-    """Return the folder that holds the sources of a program: that of its file, or of the package the file is in."""
-    if not main.is_file():
-        return Path.cwd()
-    folder = main.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
-    return folder
+def source_roots(files: Sequence[Path]) -> list[Path]:
+    """Return the folders with the sources of a program: those of its files, or of the packages these are in."""
+    found: dict[Path, None] = {}
+    for file in files:
+        folder = file.parent
+        while (folder / "__init__.py").is_file():
+            folder = folder.parent
+        found[folder] = None
+    return list(found)
 
 
-def forget(folder: Path) -> dict[str, ModuleType]:
-    """Let the modules below a folder be imported anew; return them as they were."""
+def forget(folders: Sequence[Path]) -> dict[str, ModuleType]:
+    """Let the modules below some folders be imported anew; return them as they were."""
     found: dict[str, ModuleType] = {}
-    for name in loaded_files(folder):
-        found[name] = sys.modules.pop(name)
+    for folder in folders:
+        for name in loaded_files(folder):
+            found[name] = sys.modules.pop(name)
     importlib.invalidate_caches()
     return found

@@ -1,4 +1,4 @@
-"""`ferrule run FILE[:obj]`: serve what a file defines."""
+"""`ferrule run FILE[:obj]…`: serve what a file defines, or several files as one server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from ferrule.cli.main import end_line
+from ferrule.cli.place import folder_of, no_usual_file, usual_file
 from ferrule.server.settings import RunSettings, ServerSettings, read_run_settings
 from ferrule.settings.sources import read_sourced, require_tables, use_beside
 from ferrule.supervision.logs import escaped
@@ -30,8 +31,8 @@ logger = logging.getLogger("ferrule.server")
 STORES = "FERRULE_SERVER_STORES"
 
 
-Prepare = Callable[["Server", str, list[str]], None]
-"""Called with a server before it serves, the place it was loaded from and the arguments of its file."""
+Prepare = Callable[["Server", Sequence[str], list[str]], None]
+"""Called with a server before it serves, the places it was loaded from and the arguments of its files."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -41,14 +42,15 @@ def configure(parser: CommandParser) -> None:
 
 def configure_serving(parser: CommandParser, command: str, transport: str) -> None:
     """Add the arguments of a command that serves."""
-    parser.usage = f"ferrule {command} [FILE[:obj]] [options] [-- arguments of the file]"
+    parser.usage = f"ferrule {command} [[name=]FILE[:obj] …] [options] [-- arguments of the file]"
     parser.ending = _transports
     parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE[:obj]",
+        "files",
+        nargs="*",
+        metavar="[name=]FILE[:obj]",
         help="a Python file or module, and the name of its server, or of a function that makes it;"
-        " or a folder whose ferrule.toml names the file (default: this one)",
+        " or a folder with a server.py or a ferrule.toml that names the file (default: this one);"
+        " several are served as one server, the names of each beginning with its file's name, or with the one given",
     )
     parser.add_argument(
         "--transport",
@@ -94,9 +96,9 @@ def serve(options: argparse.Namespace, passed_on: list[str], prepare: Prepare | 
     if options.stores is not None:
         # The server is made by somebody's module, here or in a worker: both read it there.
         os.environ[STORES] = options.stores
-    settings = _configured(options.file, _given(options, "transport", "workers"))
-    if settings.file is None:
-        options.refuse(_no_file(options.file))
+    settings, places = _configured(options.files, _given(options, "transport", "workers"))
+    if not places:
+        options.refuse(_no_file(options.files))
     if prepare is not None:
         if options.workers is not None:
             options.refuse("a file is followed in one process: leave --workers out, or --reload")
@@ -107,16 +109,16 @@ def serve(options: argparse.Namespace, passed_on: list[str], prepare: Prepare | 
     if given and settings.transport == DEFAULT:
         flag = next(iter(given)).replace("_", "-")
         options.refuse(f"--{flag} is for a transport that listens: add --transport http")
-    _run(settings, passed_on, given, prepare)
+    _run(settings, places, passed_on, given, prepare)
     end_line()
     _end_without_waiting(known)
 
 
-def reloaded(server: Server, place: str, arguments: list[str]) -> None:
+def reloaded(server: Server, places: Sequence[str], arguments: list[str]) -> None:
     """Let a server follow the changes of its files."""
     from ferrule.cli.reload import Reloader
 
-    Reloader(server, place, arguments, tell)
+    Reloader(server, places, arguments, tell)
 
 
 def tell(line: str) -> None:
@@ -146,52 +148,55 @@ def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
     return given
 
 
-def _configured(file: str | None, given: dict[str, Any]) -> RunSettings:
-    """Use the `ferrule.toml` beside a file, and return how to run it; what is wrong in it is refused before it runs."""
-    configuration = use_beside(folder_of(file))
-    if file is not None and Path(file).is_dir():
-        file = None
+def _configured(files: list[str], given: dict[str, Any]) -> tuple[RunSettings, list[str]]:
+    """Use the `ferrule.toml` beside the files, and return how to run which; what is wrong in it is refused first."""
+    folder = folder_of(files)
+    configuration = use_beside(folder)
+    if len(files) == 1 and Path(files[0]).is_dir():
+        files = []
     known = ["run", "server", "client", "routing"]
     if configuration.tables.keys() - known:
         known.extend(kind.name for kind in TRANSPORTS.kinds)
     require_tables(configuration, known)
-    if file is not None:
-        given["file"] = file
+    if files:
+        given["file"] = files
     settings = read_run_settings(given)
     read_sourced("server", ServerSettings, {}, "Server")
-    return settings
+    return settings, _places(settings, folder)
 
 
-def _no_file(folder: str | None) -> str:
+def _places(settings: RunSettings, folder: str) -> list[str]:
+    """Return what is served: what was named, else the usual file of a folder; empty where there is none."""
+    named = settings.file
+    if named is None:
+        found = usual_file(Path(folder))
+        return [] if found is None else [found]
+    if isinstance(named, str | os.PathLike):
+        return [str(named)]
+    return [str(each) for each in named]
+
+
+def _no_file(folders: list[str]) -> str:
     """Return what is wrong where nothing says which file to run."""
-    in_configuration = 'or write file = "server.py" below [run] in a ferrule.toml'
-    if folder is None:
-        return f"there is no file to run: name it, as in `ferrule run server.py`; {in_configuration}"
-    return f"the folder {folder} does not say which file to run: name it; {in_configuration} there"
+    if folders:
+        return f"the folder {folders[0]} does not say which file to run: {no_usual_file()}"
+    return f"there is no file to run in this folder: {no_usual_file()}"
 
 
-def folder_of(place: str | None) -> str:
-    """Return a folder, or that of a file; the working directory where there is neither, as with a module."""
-    if place is None:
-        return str(Path.cwd())
-    path = Path(place)
-    if path.is_dir():
-        return str(path.resolve())
-    for file in (path, Path(place.rpartition(":")[0])):
-        if file.is_file():
-            return str(file.resolve().parent)
-    return str(Path.cwd())
-
-
-def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any], prepare: Prepare | None) -> None:
-    place = str(settings.file)
+def _run(
+    settings: RunSettings,
+    places: list[str],
+    arguments: list[str],
+    options: dict[str, Any],
+    prepare: Prepare | None,
+) -> None:
     transport = settings.transport
     kind = TRANSPORTS[transport]
     kind.new_listener(options)  # refuses what is wrong before anything is imported
     if settings.workers is not None:
         oversee(
             settings.workers,
-            place,
+            places,
             arguments,
             kind.name,
             options,
@@ -201,21 +206,21 @@ def _run(settings: RunSettings, arguments: list[str], options: dict[str, Any], p
         )
         return
     if kind.claim is None:
-        _load(place, arguments, prepare).run(transport, **options)
+        _load(places, arguments, prepare).run(transport, **options)
         return
     watched = bool(kind.hint) and sys.stdin is not None and sys.stdin.isatty()
     # The wire is claimed before somebody's module is imported, so that nothing it prints can reach the peer.
     load(kind.claim)()
-    server = _load(place, arguments, prepare)
+    server = _load(places, arguments, prepare)
     if watched:
         sys.stderr.write(f"{server.name} {kind.hint}. Ctrl-C ends it.\n")
     server.run(transport, **options)
 
 
-def _load(place: str, arguments: list[str], prepare: Prepare | None) -> Server:
-    from ferrule.cli.target import load_server
+def _load(places: list[str], arguments: list[str], prepare: Prepare | None) -> Server:
+    from ferrule.cli.combined import load_places
 
-    server = load_server(place, arguments)
+    server = load_places(places, arguments)
     if prepare is not None:
-        prepare(server, place, arguments)
+        prepare(server, places, arguments)
     return server

@@ -101,7 +101,7 @@ def _module_name(file: Path) -> str:
             return package
         return f"{package}.{file.stem}"
     if not _imports_relatively(file):
-        return file.stem
+        return _free_name(file)
     package = file.parent.name.replace(".", "_") or "root"
     while package in sys.modules:
         package += "_"
@@ -109,6 +109,15 @@ def _module_name(file: Path) -> str:
     parent.__path__ = [str(file.parent)]
     sys.modules[package] = parent
     return f"{package}.{file.stem}"
+
+
+def _free_name(file: Path) -> str:
+    """Return the name of a file as a module; another one where a file of that name was loaded from elsewhere."""
+    name = file.stem
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    if isinstance(loaded, str) and Path(loaded).name == file.name and Path(loaded).resolve() != file:
+        return f"{file.parent.name.replace('.', '_')}_{name}"
+    return name
 
 
 def _imports_relatively(file: Path) -> bool:

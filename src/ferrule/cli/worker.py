@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import NoReturn
 
 from ferrule.errors import FerruleError
 from ferrule.server.hosting.runner import run_blocking
-from ferrule.settings.sources import use_beside
+from ferrule.settings.sources import NOTHING, read_file, use
 from ferrule.transports.registry import TRANSPORTS
 from ferrule.workers import worker
 from ferrule.workers.overseer import CANNOT_BEGIN
@@ -22,10 +21,10 @@ def main() -> None:
     worker.slot = plan.slot
     overseer = worker.OverseerWatch(control, plan.folder)
     try:
-        from ferrule.cli.target import load_server
+        from ferrule.cli.combined import load_places
 
-        use_beside(str(Path(plan.place.partition(":")[0]).resolve().parent))
-        server = load_server(plan.place, plan.arguments)
+        use(read_file(plan.configuration) if plan.configuration else NOTHING)
+        server = load_places(plan.places, plan.arguments)
         listener = TRANSPORTS[plan.transport].new_listener(plan.options)
     except FerruleError as error:
         _give_up(plan, str(error))

@@ -43,8 +43,8 @@ ResultPolicy = Literal["refuse", "truncate", "spill"]
 class RunSettings(Struct, frozen=True, kw_only=True):
     """How a program is run, where its arguments do not say."""
 
-    file: FilePath | None = None
-    """The file of `ferrule run`, with the name of its server where it has several: `server.py:app`."""
+    file: FilePath | Sequence[str] | None = None
+    """The file of `ferrule run`, with the name of its server where it has several: `server.py:app`; or a list."""
     transport: str = DEFAULT
     """How clients reach the server."""
     workers: Workers | None = None

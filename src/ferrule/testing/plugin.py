@@ -18,7 +18,7 @@ import difflib
 import importlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ SNAPSHOTS = "snapshots"
 OPTION = "mcp_server"
 UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
-_loaded: dict[str, Any] = {}
+_loaded: dict[tuple[str, ...], Any] = {}
 """The servers that were loaded, by their place: a file is imported once."""
 
 
@@ -69,27 +69,28 @@ def mcp_era(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def mcp_server(request: pytest.FixtureRequest) -> Server:
     """The server under test: what the option `mcp_server` of pytest names, else the `ferrule.toml` of the project."""
-    place = _place(request.config)
-    if place not in _loaded:
+    places = _places(request.config)
+    if places not in _loaded:
         # By name: nothing in this package knows the command line, which finds servers in files.
-        load: Callable[[str], Server] = importlib.import_module("ferrule.cli.target").load_server
-        _loaded[place] = load(place)
-    server: Server = _loaded[place]
+        load: Callable[[Sequence[str]], Server] = importlib.import_module("ferrule.cli.combined").load_places
+        _loaded[places] = load(places)
+    server: Server = _loaded[places]
     return server
 
 
-def _place(config: pytest.Config) -> str:
+def _places(config: pytest.Config) -> tuple[str, ...]:
     """Return where the server of a project is; raise UsageError where nobody has said it."""
     named = str(config.getini(OPTION))
     if named:
-        return str(config.rootpath / named)
+        return (str(config.rootpath / named),)
     for folder in (config.invocation_params.dir, config.rootpath):
         path = folder / "ferrule.toml"
         if path.is_file():
             sources = importlib.import_module("ferrule.settings.sources")
             file = sources.read_file(str(path)).tables.get("run", {}).get("file")
-            if isinstance(file, str):
-                return str(folder / file)
+            files = [file] if isinstance(file, str) else file or []
+            if files:
+                return tuple(str(folder / each) for each in files)
     raise pytest.UsageError(
         'mcp_server: there is no server to test: write file = "server.py" below [run] in a ferrule.toml, '
         "set mcp_server = server.py in the configuration of pytest, or write a fixture mcp_server that returns it"

@@ -26,6 +26,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ferrule.errors import FerruleError, SetupError, SupervisorFailed
+from ferrule.settings.sources import active
 from ferrule.supervision.child import Child, Ready
 from ferrule.supervision.restart import RestartPlan
 from ferrule.supervision.signals import Shutdown
@@ -60,8 +61,8 @@ class Oversight(Struct, frozen=True, kw_only=True):
     """What an overseer is to keep running."""
 
     workers: int
-    place: str
-    """The file or module of the server, with its name."""
+    places: list[str]
+    """The files or modules of the server, each with its name."""
     arguments: list[str] = []
     transport: str
     options: dict[str, Any]
@@ -211,7 +212,8 @@ class Overseer:
             slot=slot,
             count=there.workers,
             folder=self._folder,
-            place=there.place,
+            places=there.places,
+            configuration=active().path,
             arguments=there.arguments,
             transport=there.transport,
             options=there.options,
@@ -382,7 +384,7 @@ def require_program() -> None:
 
 def oversee(
     workers: int,
-    place: str,
+    places: list[str],
     arguments: list[str],
     transport: str,
     options: dict[str, Any],
@@ -394,7 +396,7 @@ def oversee(
     """Keep the workers of a server until a signal comes; ends the process where that ended with an error."""
     oversight = Oversight(
         workers=workers,
-        place=place,
+        places=places,
         arguments=arguments,
         transport=transport,
         options=options,

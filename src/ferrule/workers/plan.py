@@ -33,10 +33,12 @@ class WorkerPlan(Struct, frozen=True, kw_only=True):
     """How many workers there are."""
     folder: str
     """Where workers find each other."""
-    place: str
-    """The file or module of the server, with its name."""
+    places: list[str]
+    """The files or modules of the server, each with its name."""
+    configuration: str = ""
+    """The `ferrule.toml` that holds; empty where there is none."""
     arguments: list[str] = []
-    """Those of the file."""
+    """Those of the files."""
     transport: str
     options: dict[str, Any]
     listening: list[int]

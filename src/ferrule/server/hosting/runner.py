@@ -163,7 +163,7 @@ class Runner:
         place = place_of(self._host.services.app)
         overseer.oversee(
             workers,
-            place,
+            [place],
             sys.argv[1:],
             transport,
             options,
