@@ -158,6 +158,7 @@ LATE_IMPORTS = {
     ("cli/main.py", "json"): "only an error for a program is JSON",
     ("cli/main.py", "traceback"): "only who asks for one is shown one",
     ("cli/question.py", "webbrowser"): "only a question that leads to a page opens one",
+    ("server/hosting/host.py", "ferrule.runtime.observed_link"): "only where an observer wants what is sent",
     ("cli/run.py", "ferrule.cli.reload"): "only a server that is reloaded needs it",
     ("cli/worker.py", "ferrule.cli.combined"): "what a user's module does wrong is told to the overseer",
     ("cli/run.py", "ferrule.cli.combined"): "what a user's module prints at import must not reach the wire",

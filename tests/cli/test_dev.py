@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from ferrule import Server
+from ferrule import Context, Server
 from ferrule.cli.dev import MOST_CONTENT, MessageView
 from ferrule.testing import pair
 
@@ -36,6 +36,35 @@ def test_a_line_shows_a_request_and_its_answer(app: Server, era: str) -> None:
     [failed] = [line for line in lines if "tools/call fail" in line]
     assert "⇒ tool_error" in failed
     assert max(map(len, lines)) < 1000
+
+
+def test_what_the_server_tells_and_asks_is_shown_with_its_direction() -> None:
+    app = Server("talk")
+
+    @app.tool
+    async def choose(ctx: Context) -> str:
+        await ctx.report_progress(1, 2, "half")
+        await ctx.info("looking")
+        return str((await ctx.elicit("Which?", str)).data)
+
+    stream = io.StringIO()
+    app.host.observe(MessageView(stream))
+
+    async def scenario() -> None:
+        async with pair(app, elicitation=lambda question: {"value": "blue"}, log_level="info") as client:
+            await client.call_tool("choose", on_progress=lambda *told: None)
+            app.notify_tools_changed()
+
+    asyncio.run(scenario())
+    shown = [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+    begins = [line for line in shown if line.startswith("←")]
+    assert begins[0].endswith(',"progress":1,"total":2,"message":"half"}')
+    assert begins[1] == '← notifications/message {"level":"info","data":"looking"}'
+    assert begins[2].startswith('← elicitation/create {"message":"Which?"')
+    assert begins[3] == "← notifications/tools/list_changed"
+    [answer] = [line for line in shown if line.startswith("→ elicitation/create")]
+    assert '⇒ ok {"action":"accept","content":{"value":"blue"}}' in answer
+    assert shown.index(answer) > shown.index(begins[2])
 
 
 def test_no_line_speaks_to_the_terminal(app: Server, era: str) -> None:

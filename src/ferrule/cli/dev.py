@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 TRANSPORT = "http"
 MOST_CONTENT = 2000
 """How many bytes of a message are written as JSON."""
+ARROWS = {"request": "→", "notification": "→", "asks": "←", "told": "←", "asked": "→"}
+"""Which way each message goes: to the server, or from it."""
 MOST_SHOWN = 300
 """How many columns of a message are shown to people."""
 
@@ -70,13 +72,21 @@ class MessageView(Observer):
             result=_value(result),
         )
 
-    def request_answered(self, request: ObservedRequest, outcome: Outcome) -> None:
-        """Show a request of the server's own, as for elicitation, and how the client answered."""
-        self._show("asked", request, outcome)
+    def question_recorded(self, request: ObservedRequest, params: bytes) -> None:
+        """Show a request of the server's own, as for elicitation, when it is sent."""
+        self._tell("asks", request.method, params)
+
+    def answer_recorded(self, request: ObservedRequest, outcome: Outcome, result: bytes) -> None:
+        """Show how the client answered it."""
+        self._show("asked", request, outcome, result=_value(result))
 
     def notification_received(self, notification: ObservedNotification) -> None:
         """Show a notification of a client."""
-        self._write({"event": "notification", "method": notification.method, "bytes": notification.size})
+        self._tell("notification", notification.method, notification.params)
+
+    def notification_sent(self, notification: ObservedNotification) -> None:
+        """Show a notification of the server."""
+        self._tell("told", notification.method, notification.params)
 
     def link_opened(self, link: ObservedLink) -> None:
         """Show that a client is connected."""
@@ -87,6 +97,12 @@ class MessageView(Observer):
         told: dict[str, Any] = {"event": "disconnected", "transport": link.transport, "client": link.peer}
         if error is not None:
             told["error"] = str(error)
+        self._write(told)
+
+    def _tell(self, event: str, method: str, params: bytes) -> None:
+        told: dict[str, Any] = {"event": event, "method": method}
+        if params:
+            told["params"] = _value(params)
         self._write(told)
 
     def _show(self, event: str, request: ObservedRequest, outcome: Outcome, **contents: Any) -> None:
@@ -118,7 +134,7 @@ class MessageView(Observer):
         """Return one line for people: when, what, and what was in it."""
         parts = [painted(time.strftime("%H:%M:%S"), DIM, self._stream)]
         event = told.pop("event")
-        arrow = {"request": "→", "asked": "←", "notification": "→"}.get(event, "·")
+        arrow = ARROWS.get(event, "·")
         parts.append(arrow)
         if "method" in told:
             parts.append(escaped(str(told.pop("method"))))

@@ -43,7 +43,7 @@ class Command(NamedTuple):  # not a Struct: `ferrule --help` starts in half the 
 COMMANDS = (
     Command("new", "make a server, its test and its configuration", "ferrule.cli.new"),
     Command("run", "serve the server a file defines", "ferrule.cli.run"),
-    Command("dev", "serve it, reload it when a file changes, and show every request", "ferrule.cli.dev"),
+    Command("dev", "serve it, reload it when a file changes, and show every message", "ferrule.cli.dev"),
     Command("list", "list what a server offers", "ferrule.cli.list"),
     Command("call", "call a tool", "ferrule.cli.call"),
     Command("read", "read a resource", "ferrule.cli.read"),

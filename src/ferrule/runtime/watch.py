@@ -75,6 +75,7 @@ class LinkWatch:
         "_session",
         "_tells_admitted",
         "_tells_contents",
+        "_tells_questions",
         "_tells_started",
         "_tracer",
         "_transport",
@@ -114,6 +115,7 @@ class LinkWatch:
         self._tells_admitted = observer.observes_admission
         self._tells_started = observer.observes_start
         self._tells_contents = observer.observes_contents
+        self._tells_questions = observer.observes_questions
         self._observes = observer.observes_links
         self._tracer = observer.tracer
         self._ratio = 0.0
@@ -337,14 +339,21 @@ class LinkWatch:
 
     def notified(self, notification: Notification) -> None:
         """Called when a notification came."""
-        params = notification.params
-        observed = ObservedNotification(
+        self._observer.notification_received(self._notification(notification))
+
+    def _notification(self, notification: Notification) -> ObservedNotification:
+        params = _written(notification.params)
+        return ObservedNotification(
             method=notification.method,
             transport=self._transport,
-            size=len(params) if isinstance(params, Raw) else 0,
+            size=len(params),
+            params=params,
             link=self._link,
         )
-        self._observer.notification_received(observed)
+
+    def told(self, notification: Notification) -> None:
+        """Called when a notification was sent."""
+        self._observer.notification_sent(self._notification(notification))
 
     # -- we ask
 
@@ -362,6 +371,8 @@ class LinkWatch:
         if outgoing is not None:
             params = self._traced(request, outgoing, params)
         self._observer.request_sent(request)
+        if self._tells_questions:
+            self._observer.question_recorded(request, _written(params))
         return params
 
     def _traced(self, request: ObservedRequest, outgoing: Outgoing, params: object) -> object:
@@ -383,6 +394,8 @@ class LinkWatch:
         """Called when a keep-alive ping is about to be sent."""
         self._pinging = self._ours(awaited, None)
         self._observer.request_sent(self._pinging)
+        if self._tells_questions:
+            self._observer.question_recorded(self._pinging, b"")
 
     def ponged(self, *, alive: bool, closed: bool) -> None:
         """Called when a keep-alive ping was answered, or was not in time, or the link is closed."""
@@ -395,8 +408,7 @@ class LinkWatch:
             kind = "ok"
         elif closed:
             kind = "lost"
-        request.ended = monotonic()
-        self._observer.request_answered(request, Outcome(kind=kind))
+        self._report_answer(request, Outcome(kind=kind), NOTHING)
 
     def _ours(self, awaited: Awaited, params: object) -> ObservedRequest:
         peer = self._session.peer
@@ -428,16 +440,21 @@ class LinkWatch:
                 kind = kind_of(result)
             else:
                 kind = "ok"
-            self._answered(awaited, Outcome(kind=kind, size=len(result)))
+            self._answered(awaited, Outcome(kind=kind, size=len(result)), result)
 
-    def _answered(self, awaited: Awaited, outcome: Outcome) -> None:
+    def _answered(self, awaited: Awaited, outcome: Outcome, result: Raw = NOTHING) -> None:
         request = awaited.observed
         awaited.observed = None
         if request is not None:
-            request.ended = monotonic()
-            self._observer.request_answered(request, outcome)
+            self._report_answer(request, outcome, result)
             if request.span is not None:
                 request.span.finish(request, outcome)
+
+    def _report_answer(self, request: ObservedRequest, outcome: Outcome, result: Raw) -> None:
+        request.ended = monotonic()
+        self._observer.request_answered(request, outcome)
+        if self._tells_questions:
+            self._observer.answer_recorded(request, outcome, bytes(result))
 
 
 def watch_on(
@@ -453,6 +470,18 @@ def watch_on(
     if observer.tracer is None and not observer.observes_links:
         return None
     return LinkWatch(observer, session, transport, side, address=address, shared=shared)
+
+
+def _written(params: object) -> bytes:
+    """Return params as JSON; empty for none, and for what cannot be written, which the channel says."""
+    if params is None or params is UNSET:
+        return b""
+    if isinstance(params, Raw):
+        return bytes(params)
+    try:
+        return write(params)
+    except UNWRITABLE:
+        return b""
 
 
 def kind_of(result: object) -> OutcomeKind:

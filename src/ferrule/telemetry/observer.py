@@ -211,12 +211,14 @@ class ObservedRequest(Struct, eq=False, kw_only=True):
 
 
 class ObservedNotification(Struct, frozen=True, kw_only=True):
-    """One notification that was received."""
+    """One notification, received or sent."""
 
     method: str
     transport: str
     size: int = 0
     """Bytes of its params."""
+    params: bytes = b""
+    """Its params, as JSON."""
     link: ObservedLink | None = None
 
 
@@ -283,11 +285,20 @@ class Observer:
     def notification_received(self, notification: ObservedNotification) -> None:
         """Called when a notification came."""
 
+    def notification_sent(self, notification: ObservedNotification) -> None:
+        """Called when a server sent a notification to one of its peers: progress, a log message, a change."""
+
     def request_sent(self, request: ObservedRequest) -> None:
         """Called when a request of ours is about to be sent."""
 
     def request_answered(self, request: ObservedRequest, outcome: Outcome) -> None:
         """Called once for every request of ours, when it was answered or given up."""
+
+    def question_recorded(self, request: ObservedRequest, params: bytes) -> None:
+        """Called after `request_sent`, with the params as JSON."""
+
+    def answer_recorded(self, request: ObservedRequest, outcome: Outcome, result: bytes) -> None:
+        """Called after `request_answered`, with the result as JSON; empty where there is none."""
 
     def link_opened(self, link: ObservedLink) -> None:
         """Called when a peer is connected."""
@@ -371,7 +382,7 @@ def _events(*beginnings: str) -> tuple[str, ...]:
 
 
 EVENTS = _events()
-LINK_EVENTS = _events("request_", "notification_", "link_")
+LINK_EVENTS = _events("request_", "notification_", "question_", "answer_", "link_")
 """What happens on links; the rest is reported by transports."""
 CONNECTION_EVENTS = _events("connection_")
 
@@ -425,6 +436,9 @@ class Observers(Observer):
         self.observes_admission = self.wants("request_admitted")
         self.observes_start = self.wants("request_started")
         self.observes_contents = self.wants("request_recorded")
+        self.observes_questions = self.wants("question_recorded", "answer_recorded")
+        self.observes_sent = self.wants("notification_sent")
+        """Whether links are made that report each notification they send."""
 
     def wants(self, *events: str) -> bool:
         """Whether any of the observers overrides any of these methods."""

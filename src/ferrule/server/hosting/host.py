@@ -435,14 +435,22 @@ class Host:
 
     def link(self, origin: Origin, entrance: object = None) -> Link:
         """Return a receiver for one new peer."""
-        return self._linked(Link, origin, self._link_options, entrance)
+        return self._linked(self._kind(Link), origin, self._link_options, entrance)
 
     def sessionless_link(self, origin: Origin, version: str = "", entrance: object = None) -> SessionlessLink:
         """Return one receiver for everyone who asks without a session, of the stateless era or of one revision."""
-        link = self._linked(SessionlessLink, origin, self._shared_options, entrance)
+        link = self._linked(self._kind(SessionlessLink), origin, self._shared_options, entrance)
         if version:
             link.session.agree(self.services.handshake.stranger(version))
         return link
+
+    def _kind(self, kind: type[L]) -> type[L]:
+        """Return the class of links; another one where observers want to know of each notification that is sent."""
+        if self.observer is None or not self.observer.observes_sent:
+            return kind
+        from ferrule.runtime.observed_link import observed_kind
+
+        return observed_kind(kind)
 
     def _linked(self, kind: type[L], origin: Origin, options: LinkOptions, entrance: object) -> L:
         link = kind(

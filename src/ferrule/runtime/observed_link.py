@@ -1,0 +1,171 @@
+"""Links for observers who want to know of every notification that is sent.
+
+Rule: only where an observer overrides `notification_sent` is a link of these classes; all others send as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from ferrule.runtime.batch import BatchPart
+from ferrule.runtime.link import Link
+from ferrule.runtime.sessionless import SessionlessLink
+from ferrule.wire.channel import Broadcast, Channel, Gap, Handling, Origin, Traits
+from ferrule.wire.messages import Id, Message, Notification, Request
+
+if TYPE_CHECKING:
+    from ferrule.runtime.watch import LinkWatch
+
+L = TypeVar("L", bound=Link)
+
+
+class ObservedChannel:
+    """Reports the notifications that are sent on a channel; in all else it is that channel."""
+
+    __slots__ = (
+        "__weakref__",
+        "_channel",
+        "_link",
+        "add_headers",
+        "agreed",
+        "close",
+        "context",
+        "hear_gaps",
+        "release",
+        "stand",
+        "traits",
+        "wait_writable",
+        "withdrawn",
+    )
+
+    def __init__(self, channel: Channel, link: Link) -> None:
+        self._channel = channel
+        self._link = link
+        self.traits: Traits = channel.traits
+        self.context: Context | None = channel.context
+        self.wait_writable: Callable[[], Coroutine[Any, Any, None]] = channel.wait_writable
+        self.close: Callable[..., None] = channel.close
+        self.withdrawn: Callable[[], None] = channel.withdrawn
+        self.release: Callable[[], None] = channel.release
+        self.add_headers: Callable[[Mapping[str, str]], None] = channel.add_headers
+        self.agreed: Callable[[str], None] = channel.agreed
+        self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
+        self.stand: Callable[[], None] = channel.stand
+
+    @property
+    def congested(self) -> bool:
+        """Whether `wait_writable` would wait."""
+        return self._channel.congested
+
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes came."""
+        return self._channel.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes were written."""
+        return self._channel.bytes_out
+
+    @property
+    def short_session(self) -> str:
+        """How the id of the session begins."""
+        return self._channel.short_session
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Send one message, or a batch, and report it."""
+        self._channel.send(message)
+        self._report(message)
+
+    def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
+        """Send as `send` does."""
+        self._channel.send_with(message, handling)
+        self._report(message)
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send a notification that goes to many channels, and report it for this one."""
+        self._channel.send_broadcast(broadcast, tag)
+        self._report(broadcast.under(tag))
+
+    def _report(self, message: Message | Sequence[Message]) -> None:
+        messages = message if isinstance(message, Sequence) else (message,)
+        for each in messages:
+            if isinstance(each, Notification):
+                cast("LinkWatch", self._link.watch).told(each)
+
+
+class ObservedSends(Link):
+    """What a link does differently: it knows each channel of the transport as an `ObservedChannel`, always the same."""
+
+    __slots__ = ()
+
+    channels: WeakValueDictionary[int, ObservedChannel]
+    """By the id of what they stand for, which lives as long as they do."""
+
+    def observed(self, channel: Channel) -> Channel:
+        """Return what stands for a channel of the transport."""
+        # What a part of a batch sends goes through the channel of the batch, which is observed.
+        if isinstance(channel, ObservedChannel | BatchPart):
+            return channel
+        found = self.channels.get(id(channel))
+        if found is None:
+            found = self.channels[id(channel)] = ObservedChannel(channel, self)
+        return found
+
+    def channel_opened(self, channel: Channel) -> None:
+        """As in `Link`."""
+        super().channel_opened(self.observed(channel))
+
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin | None = None) -> bool:
+        """As in `Link`."""
+        return super().frame_received(frame, self.observed(channel), origin)
+
+    def request_received(self, request: Request, channel: Channel, origin: Origin | None = None) -> None:
+        """As in `Link`."""
+        super().request_received(request, self.observed(channel), origin)
+
+    def frame_refused(self, max_size: int, channel: Channel, head: bytes = b"") -> None:
+        """As in `Link`."""
+        super().frame_refused(max_size, self.observed(channel), head)
+
+    def request_failed(self, request_id: Id, error: Exception, channel: Channel | None = None) -> None:
+        """As in `Link`."""
+        super().request_failed(request_id, error, None if channel is None else self.observed(channel))
+
+    def end_received(self, channel: Channel) -> None:
+        """As in `Link`."""
+        super().end_received(self.observed(channel))
+
+    def channel_lost(self, channel: Channel, error: Exception | None) -> None:
+        """As in `Link`."""
+        super().channel_lost(self.observed(channel), error)
+
+
+class ObservedLink(ObservedSends):
+    """A link whose sent notifications are reported."""
+
+    __slots__ = ("channels",)
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self.channels = WeakValueDictionary()
+        super().__init__(*given, **options)
+
+
+class ObservedSessionlessLink(ObservedSends, SessionlessLink):
+    """The link of all without a session, whose sent notifications are reported."""
+
+    __slots__ = ("channels",)
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        self.channels = WeakValueDictionary()
+        super().__init__(*given, **options)
+
+
+def observed_kind(kind: type[L]) -> type[L]:
+    """Return the class of links that report, in the place of one that does not."""
+    if issubclass(kind, SessionlessLink):
+        return cast("type[L]", ObservedSessionlessLink)
+    return cast("type[L]", ObservedLink)
