@@ -223,6 +223,15 @@ WRONG = {
         1,
         "error: two.py defines 2 servers, app and other: name the one to run, as in two.py:app",
     ),
+    "a file with a typo": (["run", "servre.py"], 1, 'no such file: servre.py. Did you mean "server.py"?'),
+    "a target with a typo": (["list", "servre.py"], 1, 'no such file: servre.py. Did you mean "server.py"?'),
+    "another ending": (["run", "server.pi"], 1, 'no such file or module: server.pi. Did you mean "server.py"?'),
+    "an argument as an option": (
+        ["call", "server.py", "shout", "--loudness", "hi"],
+        2,
+        "unrecognized arguments: --loudness hi. Arguments of a tool are written key=value.",
+    ),
+    "two files of one name": (["run", "server.py", "server.py"], 1, "would both be 'server': give one another name"),
     "a module nobody has": (["run", "no.such.module"], 1, "error: no such file or module: no.such.module"),
     "a file that fails": (["run", "broken.py"], 1, "error: broken.py cannot be loaded: ZeroDivisionError"),
     "no command": ([], 2, "required: command"),
@@ -245,6 +254,27 @@ def test_what_is_wrong_is_one_sentence_and_a_failure(arguments, code, said, serv
     last = done.stderr.decode().splitlines()[-1]
     assert said in last
     assert "Traceback" not in done.stderr.decode()
+
+
+MISUSED = {
+    "a command": (["rum", "--json"], 'there is no command "rum". Did you mean "run"?'),
+    "an option": (
+        ["run", "server.py", "--prot", "1", "--json"],
+        'unrecognized arguments: --prot 1. Did you mean "--port"?',
+    ),
+    "a choice": (["receipts", "shw", "--json"], "invalid choice: 'shw'"),
+    "a word that is missing": (["receipts", "show", "--json"], "the following arguments are required"),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), MISUSED.values(), ids=MISUSED)
+def test_a_wrong_command_line_is_json_for_programs(words, sentence, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    said = capsys.readouterr()
+    told = json.loads(said.out)["error"]
+    assert (left.value.code, told["exit_code"], told["type"], said.err) == (2, 2, "WrongUsage", "")
+    assert sentence in told["message"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["-h"], ["help"]])

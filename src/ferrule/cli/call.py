@@ -25,6 +25,7 @@ def configure(parser: CommandParser) -> None:
     parser.add_argument("words", nargs="*", metavar="TOOL key=value", help="the tool, and its arguments: see below")
     parser.add_argument("--save", metavar="DIR", help="keep pictures, sound and other files of the result here")
     parser.ending = _arguments
+    parser.hint = "Arguments of a tool are written key=value."
 
 
 def _arguments() -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from ferrule.cli.main import WRONG_USAGE, CommandParser, Ended, did_you_mean
 from ferrule.cli.output import Output
-from ferrule.cli.place import USUAL_FILES, usual_file
+from ferrule.cli.place import USUAL_FILES, no_such_file, usual_file
 from ferrule.client.client import Client
 from ferrule.client.link.opening import Mode
 from ferrule.client.targets import CONFIGURED, is_several, read_config_file
@@ -105,7 +105,9 @@ def target_of(options: argparse.Namespace, passed_on: list[str]) -> Any:
     folder = Path(place)
     if MODULE.fullmatch(place) and not folder.exists():
         return served_module(place)
-    if not folder.exists() and not place.endswith(".py") and ".py:" not in place:
+    if place.endswith(".py") and not folder.exists():
+        raise SetupError(no_such_file(place))
+    if not folder.exists() and ".py:" not in place:
         raise SetupError(_no_target(place))
     if folder.is_dir() and not (folder / FILE).is_file():
         found = usual_file(folder)

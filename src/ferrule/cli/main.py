@@ -89,6 +89,10 @@ class CommandParser(argparse.ArgumentParser):
     """Makes the end of its help, when that is printed."""
     suggested: tuple[str, ...] = ()
     """Words that may stand first, beside any others: shells complete them."""
+    hint = ""
+    """What is said to whoever gives an option that there is not, beside what is like it."""
+    json = False
+    """Whether what is wrong is written as JSON."""
 
     def __init__(self, **given: Any) -> None:
         # An abbreviation would change its meaning with the next option. argparse itself makes parsers of commands.
@@ -106,20 +110,39 @@ class CommandParser(argparse.ArgumentParser):
         quoted = message.partition("invalid choice: '")[2].partition("'")[0]
         if quoted:
             message += did_you_mean(quoted, self._choices())
-        sys.stderr.write(f"{self.format_usage()}error: {message}\n")
+        if self.json:
+            _write_error(message, "WrongUsage", WRONG_USAGE)
+        else:
+            sys.stderr.write(f"{self.format_usage()}error: {message}\n")
         raise SystemExit(WRONG_USAGE)
 
     def parse(self, given: Sequence[str]) -> argparse.Namespace:
         """Read the arguments of the command; end with exit code 2 for those it does not know."""
-        if self.described()[1]:
+        commands = self.described()[1]
+        for parser in (self, *commands.values()):
+            parser.json = "--json" in given
+        if commands:
             options, extra = self.parse_known_args(given)
         else:
             # Options may stand between the words of a command.
             options, extra = self.parse_known_intermixed_args(given)
         if not extra:
             return options
-        meant = did_you_mean(extra[0].partition("=")[0], self.flags())
-        return self.error(f"unrecognized arguments: {' '.join(extra)}{meant}")
+        meant = self._meant(extra[0].partition("=")[0])
+        sentence = f"unrecognized arguments: {' '.join(extra)}{meant}"
+        if self.hint:
+            sentence += f"{'' if meant else '.'} {self.hint}"
+        return self.error(sentence)
+
+    def _meant(self, option: str) -> str:
+        """Return which option may have been meant, as the end of a sentence; the dashes of all make none alike."""
+        from ferrule.settings.option import alike
+
+        flags = {flag.lstrip("-"): flag for flag in self.flags()}
+        found = alike(option.lstrip("-"), flags)
+        if not found:
+            return ""
+        return f'. Did you mean "{flags[found]}"?'
 
     def flags(self) -> list[str]:
         """Return the options of the command, and of its own commands."""
@@ -235,13 +258,19 @@ def _chosen(given: Sequence[str]) -> Command:
         raise _refused("the following arguments are required: command")
     if given[0] in names:
         return names[given[0]]
+    as_json = "--json" in given
     if given[0].startswith("-"):
-        raise _refused(f"unrecognized arguments: {given[0]}: name the command first, as in `ferrule run {given[0]}`")
-    raise _refused(f'there is no command "{given[0]}"{did_you_mean(given[0], names)}')
+        raise _refused(
+            f"unrecognized arguments: {given[0]}: name the command first, as in `ferrule run {given[0]}`", json=as_json
+        )
+    raise _refused(f'there is no command "{given[0]}"{did_you_mean(given[0], names)}', json=as_json)
 
 
-def _refused(sentence: str, code: int = WRONG_USAGE) -> SystemExit:
-    sys.stderr.write(f"error: {sentence}\n")
+def _refused(sentence: str, code: int = WRONG_USAGE, *, json: bool = False) -> SystemExit:
+    if json:
+        _write_error(sentence, "WrongUsage", code)
+    else:
+        sys.stderr.write(f"error: {sentence}\n")
     return SystemExit(code)
 
 
@@ -269,15 +298,20 @@ def _fail(error: Exception, options: argparse.Namespace) -> NoReturn:
 
         traceback.print_exception(error)
     if options.json:
-        import json
-
-        told = {"error": {"message": message, "type": type(error).__name__, "exit_code": code}}
-        sys.stdout.write(json.dumps(told) + "\n")
+        _write_error(message, type(error).__name__, code)
     else:
         from ferrule.cli.output import error_line
 
         sys.stderr.write(error_line(message))
     raise SystemExit(code) from None
+
+
+def _write_error(message: str, kind: str, code: int) -> None:
+    """Write what failed for a program."""
+    import json
+
+    told = {"error": {"message": message, "type": kind, "exit_code": code}}
+    sys.stdout.write(json.dumps(told) + "\n")
 
 
 def _code(error: Exception, options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from ferrule.errors import SetupError
+from ferrule.settings.option import alike
 from ferrule.settings.sources import FILE, read_file
 
 USUAL_FILES = ("server.py", "app.py", "main.py")
@@ -62,6 +63,17 @@ def file_of(where: str) -> Path | None:
         if path.is_file():
             return path.resolve()
     return None
+
+
+def no_such_file(where: str) -> str:
+    """Return that there is no such file, and which one of its folder may have been meant."""
+    path = Path(where)
+    if not path.parent.is_dir():
+        return f"no such file: {where}"
+    meant = alike(path.stem, [each.stem for each in path.parent.glob("*.py")])
+    if not meant:
+        return f"no such file: {where}"
+    return f'no such file: {where}. Did you mean "{path.with_name(meant)}.py"?'
 
 
 def _own_prefix(word: str) -> str:

@@ -24,6 +24,7 @@ def configure(parser: CommandParser) -> None:
         "words", nargs="*", metavar="NAME key=value", help="the prompt, and its arguments; key=@file is a file's text"
     )
     parser.add_argument("--save", metavar="DIR", help="keep pictures and files of the messages here")
+    parser.hint = "Arguments of a prompt are written key=value."
 
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ferrule.cli.place import no_such_file
 from ferrule.errors import SetupError
 from ferrule.porting_hints import foreign_module
 from ferrule.server.offers.offers import Offers
@@ -59,20 +60,20 @@ def _load_module(name: str) -> types.ModuleType:
     sys.path.insert(0, str(Path.cwd()))
     try:
         if importlib.util.find_spec(name) is None:
-            raise SetupError(f"no such file or module: {name}")
+            raise SetupError(no_such_file(name).replace("file", "file or module", 1))
         return importlib.import_module(name)
     except SetupError:
         raise
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and name.startswith(f"{error.name}."):
-            raise SetupError(f"no such file or module: {name}") from None
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise SetupError(no_such_file(name).replace("file", "file or module", 1)) from None
         raise SetupError(f"{name} cannot be loaded: {_told(error, None)}") from error
 
 
 def _load_file(path: str) -> types.ModuleType:
     file = Path(path).resolve()
     if not file.is_file():
-        raise SetupError(f"no such file: {path}")
+        raise SetupError(no_such_file(path))
     sys.path.insert(0, str(file.parent))
     try:
         spec = importlib.util.spec_from_file_location(_module_name(file), file)
