@@ -7,9 +7,10 @@ from functools import cache
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from forgery import base64url
 
-from ferrule.auth.jose import ASYMMETRIC, BadToken, Key, make_key, read_key, read_object, sign, verify
+from ferrule.auth.jose import ASYMMETRIC, BadToken, Key, der_signature, make_key, read_key, read_object, sign, verify
 
 ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
 OTHER_ORDER_8 = bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a")
@@ -102,6 +103,27 @@ def test_a_signature_is_verified_by_its_own_key_and_algorithm_only(algorithm: st
         if {algorithm, other} != {"EdDSA", "Ed25519"} and other != algorithm:
             with pytest.raises(BadToken):
                 verify(sign({"kid": "1"}, {}, key_for(other), other), published, other)
+
+
+@pytest.mark.parametrize("size", [32, 48, 66])
+def test_the_numbers_of_a_signature_are_written_in_der(size: int) -> None:
+    """As the library writes them: zero, short numbers, a highest bit that is no sign, over 127 bytes in all."""
+    numbers = [
+        0,
+        1,
+        0x7F,
+        0x80,
+        0xFF,
+        0x100,
+        2 ** (8 * size - 9),
+        2 ** (8 * size - 1) - 1,
+        2 ** (8 * size - 1),
+        2 ** (8 * size) - 1,
+    ]
+    for first in numbers:
+        for second in numbers:
+            written = der_signature(first.to_bytes(size, "big"), second.to_bytes(size, "big"))
+            assert written == encode_dss_signature(first, second)
 
 
 def test_a_key_that_is_not_for_verification_verifies_nothing() -> None:

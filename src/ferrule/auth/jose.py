@@ -278,7 +278,6 @@ def _rsa_check(public: RSAPublicKey, algorithm: str) -> SignatureCheck:
 
 def _ecdsa_check(public: EllipticCurvePublicKey, algorithm: str) -> SignatureCheck:
     from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
     scheme = ECDSA(_digest(algorithm))
     half = (public.key_size + 7) // 8
@@ -287,11 +286,26 @@ def _ecdsa_check(public: EllipticCurvePublicKey, algorithm: str) -> SignatureChe
         # RFC 7518 §3.4: two numbers of the same length, where OpenSSL wants them in DER.
         if len(signature) != 2 * half:
             raise BadToken("the signature is not right")
-        first = int.from_bytes(signature[:half], "big")
-        second = int.from_bytes(signature[half:], "big")
-        public.verify(encode_dss_signature(first, second), signed, scheme)
+        public.verify(der_signature(signature[:half], signature[half:]), signed, scheme)
 
     return check
+
+
+def der_signature(first: bytes, second: bytes) -> bytes:
+    """Return the two numbers of a signature as DER writes them (RFC 3279 §2.2.3)."""
+    numbers = _der_number(first) + _der_number(second)
+    size = len(numbers)
+    if size < 0x80:
+        return b"\x30%c%b" % (size, numbers)
+    return b"\x30\x81%c%b" % (size, numbers)
+
+
+def _der_number(number: bytes) -> bytes:
+    """Return a number without leading zeros, save the one that keeps its highest bit from being a sign."""
+    number = number.lstrip(b"\0")
+    if not number or number[0] >= 0x80:
+        number = b"\0" + number
+    return b"\x02%c%b" % (len(number), number)
 
 
 def _ed25519_check(public: Ed25519PublicKey) -> SignatureCheck:
@@ -329,10 +343,11 @@ def read_header(token: str) -> dict[str, Any]:
 
 def split_token(token: str) -> tuple[str, str, str]:
     """Return header, payload and signature of a token as they are written, which prove nothing; raises BadToken."""
-    parts = token.split(".")
-    if len(parts) != 3 or not all(parts) or len(parts[0]) > LONGEST_HEADER:
+    header, _, rest = token.partition(".")
+    payload, _, signature = rest.partition(".")
+    if not header or not payload or not signature or "." in signature or len(header) > LONGEST_HEADER:
         raise BadToken("the token is no signed token")
-    return parts[0], parts[1], parts[2]
+    return header, payload, signature
 
 
 def read_part(part: str) -> dict[str, Any]:

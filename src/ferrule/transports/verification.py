@@ -120,14 +120,15 @@ class Verification:
 
     def kept_until(self, verdict: Principal | Anonymous) -> float:
         """Return until when a verdict also holds for further requests with the same head, by `clock`."""
-        keep = self.verifier.keep
-        if isinstance(verdict, Principal) and verdict.confirmation:
+        until = self.clock() + self.verifier.keep
+        if not isinstance(verdict, Principal):
+            return until
+        if verdict.confirmation:
             # A proof of possession is for one request (RFC 9449 §4.3).
             return 0.0
-        until = self.clock() + keep
-        if isinstance(verdict, Principal) and verdict.expires is not None and verdict.expires < until:
-            return verdict.expires
-        return until
+        if verdict.expires is None:
+            return until
+        return min(until, verdict.expires)
 
 
 def require_verified(verifier: Verifier, host: str, what: str, *, client_ca: object, allow_remote: bool) -> None:

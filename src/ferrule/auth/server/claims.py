@@ -26,6 +26,7 @@ LONGEST_NAME = 1024
 MOST_AUDIENCES = 64
 BINDINGS = frozenset({"jkt", "x5t#S256"})
 """What a token may be bound to: a key (RFC 9449 §6.1), a certificate (RFC 8705 §3.1)."""
+UNBOUND: Mapping[str, Any] = {}
 TIMES = (int, float)
 """The types of a time; a bool is none."""
 LATEST = 2**53
@@ -109,9 +110,8 @@ class ClaimRules:
             raise BadToken("the token is of another issuer")
         self._check_times(claims, now)
         self._check_audience(claims, resource)
-        for name, value in self._required.items():
-            if claims.get(name) != value:
-                raise BadToken(f"the claim {name} is not what it must be")
+        if self._required:
+            self._check_required(claims)
         _check_kind(claims)
         if self._names_client and not self.client(claims):
             raise BadToken("the token names no client, so it is no access token")
@@ -122,22 +122,25 @@ class ClaimRules:
         if not issued_by(self.issuer, claims):
             raise BadToken("the token is of another issuer")
 
+    def _check_required(self, claims: Mapping[str, Any]) -> None:
+        for name, value in self._required.items():
+            if claims.get(name) != value:
+                raise BadToken(f"the claim {name} is not what it must be")
+
     def _check_times(self, claims: Mapping[str, Any], now: float) -> None:
         expires = claims.get("exp")
         # NumericDate may have a fraction; no issuer writes one for exp, and a text is never a time (RFC 7519 §2).
         if type(expires) is not int or not 0 < expires < LATEST:
             raise BadToken("the token does not say when it expires")
-        if now >= expires + self._leeway:
+        leeway = self._leeway
+        if now >= expires + leeway:
             raise BadToken("the token has expired")
-        latest = now + self._leeway
-        for name in ("nbf", "iat"):
-            begins = claims.get(name)
-            if begins is None:
-                continue
-            if type(begins) not in TIMES or not 0 <= begins < LATEST:
-                raise BadToken(f"the claim {name} is no time")
-            if begins > latest:
-                raise BadToken("the token is not valid yet")
+        begins = claims.get("nbf")
+        if begins is not None:
+            _check_begin("nbf", begins, now + leeway)
+        issued = claims.get("iat")
+        if issued is not None:
+            _check_begin("iat", issued, now + leeway)
 
     def _check_audience(self, claims: Mapping[str, Any], resource: str) -> None:
         said = claims.get(self._audience_claim)
@@ -153,22 +156,22 @@ class ClaimRules:
 
     def principal(self, claims: Mapping[str, Any], scopes: frozenset[str], method: str) -> Principal:
         """Return whom checked claims name, with the scopes they have."""
-        confirmation = claims.get("cnf", {})
-        if not isinstance(confirmation, dict):
-            raise BadToken("the claim cnf is no object")
-        if confirmation and BINDINGS.isdisjoint(confirmation):
-            raise BadToken("the token is bound to something this server cannot check")
+        confirmation = UNBOUND
+        if "cnf" in claims:
+            confirmation = _confirmation(claims["cnf"])
         audience = claims.get(self._audience_claim)
-        if isinstance(audience, list) and len(audience) > 1:
+        if type(audience) is list and len(audience) > 1:
             # Whoever else takes it could show it here.
             logger.info("a token of %s is for %d others beside this server", claims.get("sub"), len(audience) - 1)
         expires = claims.get("exp")
+        if expires is not None:
+            expires += self._leeway
         return Principal(
-            issuer=_name(claims, "iss") or self.issuer,
-            subject=_name(claims, "sub"),
+            issuer=claims["iss"],
+            subject=claims.get("sub", ""),
             client=self.client(claims),
             scopes=scopes,
-            expires=None if expires is None else expires + self._leeway,
+            expires=expires,
             claims=claims,
             method=method,
             confirmation=confirmation,
@@ -212,6 +215,23 @@ def _any_of(said: Sequence[object], accepted: Collection[str]) -> bool:
     return is_ours
 
 
+def _check_begin(name: str, begins: Any, latest: float) -> None:
+    """Refuse a token that is not valid yet, by the claim that says since when it is."""
+    if type(begins) not in TIMES or not 0 <= begins < LATEST:
+        raise BadToken(f"the claim {name} is no time")
+    if begins > latest:
+        raise BadToken("the token is not valid yet")
+
+
+def _confirmation(said: object) -> Mapping[str, Any]:
+    """Return what a token is bound to, as its claim `cnf` says."""
+    if not isinstance(said, dict):
+        raise BadToken("the claim cnf is no object")
+    if said and BINDINGS.isdisjoint(said):
+        raise BadToken("the token is bound to something this server cannot check")
+    return said
+
+
 def _check_kind(claims: Mapping[str, Any]) -> None:
     """Refuse what is a token for something else, though its signature and its audience are right."""
     if claims.get("typ") in ("ID", "Refresh") or claims.get("token_use") == "id":
@@ -224,6 +244,6 @@ def _check_kind(claims: Mapping[str, Any]) -> None:
 
 def _name(claims: Mapping[str, Any], claim: str) -> str:
     found = claims.get(claim, "")
-    if not isinstance(found, str) or len(found) > LONGEST_NAME:
+    if type(found) is not str or len(found) > LONGEST_NAME:
         raise BadToken(f"the claim {claim} is no name")
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from hashlib import sha256
+from hashlib import blake2b
 
 from msgspec import Struct
 
@@ -68,7 +68,8 @@ class TokenCache:
 
     def keep(self, token: bytes, known: KnownToken) -> None:
         """Remember a good token."""
-        self._bad.pop(token, None)
+        if self._bad:
+            self._bad.pop(token, None)
         self._good[token] = known
         self._good.move_to_end(token)
         if len(self._good) > self._most_good:
@@ -95,8 +96,8 @@ class TokenCache:
 def digest(token: str, resource: str = "") -> bytes:
     """Return what stands for a token in a cache; with the resource it was shown to, where that may differ."""
     if resource:
-        return sha256(f"{resource}\n{token}".encode()).digest()
-    return sha256(token.encode()).digest()
+        token = f"{resource}\n{token}"
+    return blake2b(token.encode(), digest_size=32).digest()
 
 
 class FailureLimit:
@@ -115,6 +116,8 @@ class FailureLimit:
 
     def is_reached(self, address: str, now: float) -> bool:
         """Return whether an address may show no more tokens that are not known to be good."""
+        if not self._left:
+            return False
         found = self._left.get(network_of(address))
         if found is None:
             return False

@@ -184,21 +184,31 @@ class TokenVerifier(Verifier):
         now = self.clock()
         token = digest(shown.token, "" if self.resource.settings.resource else resource)
         known = self.cache.find(token, now)
+        if known is None:
+            return self._examine(facts, shown, token, resource, now)
         if isinstance(known, KnownToken):
             return self._judge(facts, shown, known, resource, now)
-        if known is not None:
-            return self.resource.invalid(resource, known.why, dpop=shown.scheme == DPOP)
+        return self.resource.invalid(resource, known.why, dpop=shown.scheme == DPOP)
+
+    def _examine(
+        self, facts: RequestFacts, shown: Credentials, token: bytes, resource: str, now: float
+    ) -> Verdict | Awaitable[Verdict]:
+        """Judge a request whose token is not known."""
+        running = self._checks.get(token)
+        if running is not None:
+            return self._wait(running, facts, shown, token, resource)
         sender = self.proxies.sender(facts)
-        if token not in self._checks and self.failures.is_reached(sender, now):
+        if self.failures.is_reached(sender, now):
             return self._too_many()
         try:
-            found = self._begin(token, shown.token, now, resource, sender)
+            found = self.check(shown.token, now, resource)
+            if not isinstance(found, KnownToken):
+                running = self._begin(token, found, sender)
+                return self._wait(running, facts, shown, token, resource)
         except (BadToken, CannotCheck) as reason:
             return self._refused(facts, shown, token, reason, resource, now)
-        if isinstance(found, KnownToken):
-            self._took(token, found)
-            return self._judge(facts, shown, found, resource, now)
-        return self._wait(found, facts, shown, token, resource)
+        self._took(token, found)
+        return self._judge(facts, shown, found, resource, now)
 
     def _too_many(self) -> Refusal | Awaitable[Refusal]:
         """Return the refusal of whoever shows too many bad tokens: it has to wait for it, as far as there is room."""
@@ -215,16 +225,8 @@ class TokenVerifier(Verifier):
             self._held -= 1
         return refusal
 
-    def _begin(
-        self, token: bytes, shown: str, now: float, resource: str, sender: str
-    ) -> KnownToken | asyncio.Task[KnownToken]:
-        """Check a token; what takes a while is done once for all who show it."""
-        running = self._checks.get(token)
-        if running is not None:
-            return running
-        found = self.check(shown, now, resource)
-        if isinstance(found, KnownToken):
-            return found
+    def _begin(self, token: bytes, found: Awaitable[KnownToken], sender: str) -> asyncio.Task[KnownToken]:
+        """Go on with a check that takes a while, once for all who show the token."""
         if len(self._checks) >= MOST_CHECKS:
             if inspect.iscoroutine(found):
                 found.close()
@@ -248,7 +250,10 @@ class TokenVerifier(Verifier):
     def _took(self, token: bytes, known: KnownToken) -> None:
         """Keep what a token says; that it says more than every caller's does is noted."""
         self.cache.keep(token, known)
-        principal = known.principal
+        if known.principal.scopes:
+            self._note_scopes(known.principal)
+
+    def _note_scopes(self, principal: Principal) -> None:
         more = principal.scopes.difference(self.resource.scopes)
         if more:
             shown = " ".join(sorted(more)[:MOST_NOTED])

@@ -134,11 +134,11 @@ class Callers:
             # A browser asks with OPTIONS before it may send credentials (CORS preflight).
             proceed(request, responder)
         else:
-            self.verify(request, responder, proceed)
+            self.verify(request, responder, proceed, self.facts(request))
 
-    def verify(self, request: HttpRequest, responder: Responder, proceed: Handle) -> None:
+    def verify(self, request: HttpRequest, responder: Responder, proceed: Handle, facts: RequestFacts) -> None:
         """Go on with a request that is for us once its sender is known, now or later, or refuse it."""
-        verdict = self._verification.ask(self._facts(request))
+        verdict = self._verification.ask(facts)
         if isinstance(verdict, Principal):
             self._note(request, verdict)
             proceed(request, responder)
@@ -151,13 +151,14 @@ class Callers:
         """Find out who sent a request that the caller goes on with; return why it is refused, if it is."""
         if self.open_to_all and request.certificate is None:
             return None
-        verdict = await self._verification.verdict(self._facts(request))
+        verdict = await self._verification.verdict(self.facts(request))
         if isinstance(verdict, Refusal):
             return verdict
         self._note(request, verdict)
         return None
 
-    def _facts(self, request: HttpRequest) -> RequestFacts:
+    def facts(self, request: HttpRequest) -> RequestFacts:
+        """Return what the verifier may know of a request."""
         return facts_of(request, self._transport, self.endpoints.get(request.path, ""))
 
     def _note(self, request: HttpRequest, verdict: Principal | Anonymous) -> None:
@@ -170,7 +171,7 @@ class Callers:
 
     def watch(self, request: HttpRequest, end: Callable[[], None]) -> CallerWatch | None:
         """End a connection that a request has opened with the right of its sender to it."""
-        return self._verification.watch(request.identity, self._facts(request), end)
+        return self._verification.watch(request.identity, self.facts(request), end)
 
     def _settle(self, request: HttpRequest, responder: Responder, proceed: Handle, verdict: Verdict) -> None:
         if isinstance(verdict, Refusal):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from ferrule.identity.principal import Principal
+from ferrule.identity.verifier import RequestFacts
 from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.caller import EVERYONE, origin_of
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -164,26 +165,37 @@ class ToolCalls:
 class Expiring:
     """What was decided about a head, whose sender is verified anew when the verdict on it is too old."""
 
-    __slots__ = ("_decided", "_endpoint", "_until")
+    __slots__ = ("_callers", "_clock", "_decided", "_facts", "_headers", "_judge", "_until")
 
     def __init__(self, endpoint: Endpoint, decided: HeadCache | ToolCalls, until: float) -> None:
-        self._endpoint = endpoint
+        self._clock = endpoint.clock
+        self._callers = endpoint.callers
+        self._judge = endpoint.judge
         self._decided = decided
         self._until = until
+        self._headers: dict[bytes, bytes] = {}
+        """Of the request that was last verified: a head is a connection's own, so its facts are too."""
+        self._facts: RequestFacts | None = None
+        """What a verifier may know of that request."""
 
     def take(self, request: HttpRequest, responder: Responder) -> None:
         """Take one request, after its sender was verified again where the verdict is too old."""
-        if self._endpoint.clock() < self._until:
+        if self._clock() < self._until:
             self._decided.take(request, responder)
-        else:
-            self._endpoint.callers.verify(request, responder, self._verified)
+            return
+        callers = self._callers
+        facts = self._facts
+        if facts is None or request.headers is not self._headers:
+            facts = self._facts = callers.facts(request)
+            self._headers = request.headers
+        callers.verify(request, responder, self._verified, facts)
 
     def _verified(self, request: HttpRequest, responder: Responder) -> None:
         self._until = request.until
         if self._decided.renew(request.identity):
             self._decided.take(request, responder)
         else:
-            self._endpoint.judge(request, responder)
+            self._judge(request, responder)
 
 
 def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:

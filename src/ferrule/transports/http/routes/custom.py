@@ -104,7 +104,7 @@ class RoutesEndpoint:
                     run(request, responder)
                 elif request.method == "OPTIONS":
                     # Here it is no preflight that we answer, but one more way to run the handler.
-                    self._callers.verify(request, responder, run)
+                    self._callers.verify(request, responder, run, self._callers.facts(request))
                 else:
                     self._callers.admit(request, responder, run)
                 return True
