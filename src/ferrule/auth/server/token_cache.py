@@ -67,11 +67,10 @@ class TokenCache:
         return None
 
     def keep(self, token: bytes, known: KnownToken) -> None:
-        """Remember a good token."""
+        """Remember a good token that `find` did not find."""
         if self._bad:
             self._bad.pop(token, None)
         self._good[token] = known
-        self._good.move_to_end(token)
         if len(self._good) > self._most_good:
             self._good.popitem(last=False)
 

@@ -316,7 +316,7 @@ class TokenVerifier(Verifier):
         principal = known.principal
         dpop = shown.scheme == DPOP
         proof = None
-        if principal.expired(now):
+        if principal.expires is not None and now >= principal.expires:
             return self.resource.invalid(resource, "the token has expired", dpop=dpop)
         if dpop or principal.confirmation or self._needs_proof:
             try:
