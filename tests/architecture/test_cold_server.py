@@ -49,8 +49,8 @@ ROOMS = {
     "server.hosting": "builtins directory entrance host lifespans link_state listeners local runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
-    "server.offers": "catalogue completions descriptions entry function_tool mount_point mounts offers prompts refusals"
-    " resources switches tool_entry tools versions visibility",
+    "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts refusals"
+    " resource_entry resources switches tool_entry tools versions visibility",
     "settings": "option sources",
     "supervision": "backoff child event_loop group logs restart scope signals start supervisor tracebacks",
     "transports": "backpressure contract registry shutdown stream unfinished",

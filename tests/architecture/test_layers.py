@@ -80,7 +80,10 @@ LATE_IMPORTS = {
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
     ("__init__.py", "ferrule.settings.option"): "only who misspells a name is told the right one",
     ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
-    ("server/offers/resources.py", "ferrule.server.offers.uri_template"): "only a URI with variables is a template",
+    (
+        "server/offers/resource_entry.py",
+        "ferrule.server.offers.uri_template",
+    ): "only a URI with variables is a template",
     ("server/settings.py", "ferrule.runtime.tasks.settings"): "only a server with tasks keeps them in a way of its own",
     ("server/hosting/host.py", "ferrule.runtime.tasks.tasks"): "only a server with tasks keeps them",
     ("server/hosting/host.py", "ferrule.server.hosting.scope_guard"): "only a server with scopes looks at them",

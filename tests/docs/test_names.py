@@ -19,7 +19,7 @@ from ferrule import Client, Context, Server
 from ferrule.routing.settings import RoutingSettings
 from ferrule.server.offers.descriptions import ToolOptions
 from ferrule.server.offers.prompts import PromptOptions
-from ferrule.server.offers.resources import ResourceOptions
+from ferrule.server.offers.resource_entry import ResourceOptions
 
 RECEIVERS = {"app": Server, "ctx": Context, "client": Client}
 OPTIONS = {"tool": ToolOptions, "resource": ResourceOptions, "prompt": PromptOptions}

@@ -28,12 +28,17 @@ from ferrule.protocol.session import Session
 from ferrule.protocol.stateless import CacheHints, Sealing, Stateless
 from ferrule.protocol.tasks import TaskWish
 from ferrule.schema.completion import CompleteResult, Completion
-from ferrule.schema.content import TextContent
+from ferrule.schema.content import ResourceContents, TextContent
 from ferrule.schema.lifecycle import DiscoverResult, ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import EmptyResult, Implementation, Result
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
-from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from ferrule.schema.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PlainContents,
+    ReadResourceResult,
+)
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Request
@@ -512,6 +517,10 @@ class TestResults:
             call = received(era, stamped())
             plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
             assert written(era.shape_result(call, plain)) == written(era.shape_result(call, plain.whole()))
+            contents = PlainContents(b'"contents":[{"uri":"a://b","mimeType":"text/plain","text":"x"}]')
+            text = ResourceContents(uri="a://b", mime_type="text/plain", text="x")
+            whole = ReadResourceResult(contents=[text])
+            assert written(era.shape_result(call, contents)) == written(era.shape_result(call, whole))
 
     def test_a_results_own_metadata_comes_before_the_servers(self) -> None:
         """META-1: a handler that names another server is not overruled."""

@@ -36,6 +36,7 @@ from ferrule.schema.prompts import GetPromptResult, ListPromptsResult, Prompt, P
 from ferrule.schema.resources import (
     ListResourcesResult,
     ListResourceTemplatesResult,
+    PlainContents,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
@@ -412,6 +413,9 @@ def test_a_refusal_without_a_number_in_a_revision_is_an_invalid_request(version:
 def test_a_result_that_was_written_ahead_is_the_same_result(version: str) -> None:
     plain = PlainResult(b'"content":[{"type":"text","text":"7"}],"structuredContent":{"result":7}', 7)
     assert sent(version, plain) == sent(version, plain.whole())
+    contents = PlainContents(b'"contents":[{"uri":"a://b","mimeType":"text/plain","text":"x"}]')
+    text = ResourceContents(uri="a://b", mime_type="text/plain", text="x")
+    assert sent(version, contents) == sent(version, ReadResourceResult(contents=[text]))
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -63,7 +63,12 @@ from ferrule.schema.model import (
 )
 from ferrule.schema.notices import ELICITATION_COMPLETE, ProgressParams
 from ferrule.schema.prompts import GetPromptResult, ListPromptsResult
-from ferrule.schema.resources import ListResourcesResult, ListResourceTemplatesResult, ReadResourceResult
+from ferrule.schema.resources import (
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    PlainContents,
+    ReadResourceResult,
+)
 from ferrule.schema.roots import ListRootsResult
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult, CreateTaskResult, ListTasksResult, Task
@@ -151,6 +156,7 @@ NEWEST = Revision(
         ListToolsResult: each("tools", object_rooted),
         CallToolResult: object_content,
         PlainResult: written_ahead,
+        PlainContents: written_ahead,
         ServerCapabilities: without("extensions"),
         ClientCapabilities: without("extensions"),
         Task: first_form,
@@ -175,6 +181,7 @@ BEFORE_ICONS = Revision(
         ListPromptsResult: each("prompts", no_icons),
         CallToolResult: lambda result: object_content(each("content", no_icons)(result)),
         PlainResult: written_ahead,
+        PlainContents: written_ahead,
         GetPromptResult: each("messages", lambda m: structs.replace(m, content=no_icons(m.content))),
         Implementation: without("description", "website_url", "icons"),
         ServerCapabilities: without("extensions", "tasks"),
@@ -202,6 +209,7 @@ def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], cap
             ListPromptsResult: each("prompts", old_prompt_item),
             CallToolResult: old_result(audio=audio),
             PlainResult: lambda result: old_result(audio=audio)(result.whole()),
+            PlainContents: written_ahead,
             GetPromptResult: old_prompt(audio=audio),
             Implementation: without("title", "description", "website_url", "icons"),
             ServerCapabilities: without(*capabilities),

@@ -43,6 +43,7 @@ from ferrule.schema.model import (
     Result,
 )
 from ferrule.schema.notices import ELICITATION_COMPLETE
+from ferrule.schema.resources import PlainContents
 from ferrule.schema.rounds import COMPLETE, INPUT_REQUIRED, InputRequest, InputRequired
 from ferrule.schema.tasks import TASKS_EXTENSION, CancelTaskResult
 from ferrule.schema.tools import ListToolsResult, PlainResult, Tool
@@ -140,6 +141,9 @@ class Stateless:
             self._identity = {SERVER_INFO_KEY: Raw(_write(implementation))}
         self._plain_head = _write(EmptyResult(result_type=COMPLETE, meta=self._identity))[:-1] + b","
         """What stands before the members of a result that was written ahead."""
+        hinted = {"ttlMs": hints.ttl_ms, "cacheScope": hints.scope}
+        self._contents_head = self._plain_head + _write(hinted)[1:-1] + b","
+        """The same, of a result that may be kept."""
 
     def seal_with(self, keys: Sequence[bytes | str]) -> None:
         """Seal and open states with other keys from now on: those that other processes have too."""
@@ -231,6 +235,8 @@ class Stateless:
         """Mark a result as complete, with who made it and how long it may be kept."""
         if type(result) is PlainResult:
             return Raw(b"%b%b}" % (self._plain_head, result.members))
+        if type(result) is PlainContents:
+            return Raw(b"%b%b}" % (self._contents_head, result.members))
         if not isinstance(result, Result):
             if type(result) is Foreign:
                 return self._relayed(call, result)

@@ -24,6 +24,7 @@ from ferrule.schema.model import (
     SamplingCapability,
 )
 from ferrule.schema.prompts import GetPromptResult, Prompt, PromptMessage
+from ferrule.schema.resources import PlainContents
 from ferrule.schema.sampling import CreateMessageResult
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 from ferrule.schema.wrapped import RESULT_MARK, wrapping
@@ -104,7 +105,7 @@ def _movable(part: object) -> bool:
     return all(map(_movable, part.values()))
 
 
-def written_ahead(result: PlainResult) -> Raw:
+def written_ahead(result: PlainResult | PlainContents) -> Raw:
     return Raw(b"{%b}" % result.members)
 
 

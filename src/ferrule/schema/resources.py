@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.model import Annotations, CacheableResult, Icon, JsonObject, Model, PagedResult, Params, Uri
@@ -77,6 +77,13 @@ class ReadResourceResult(CacheableResult, kw_only=True):
     def blob(self) -> bytes:
         """The first binary part, decoded; empty when there is none."""
         return next((base64.b64decode(part.blob) for part in self.contents if part.blob is not None), b"")
+
+
+class PlainContents(Struct, gc=False):
+    """What a resource holds that is one text: written already, since most are just that."""
+
+    members: bytes
+    """What stands between the braces of the result."""
 
 
 class SubscribeParams(Params, kw_only=True):

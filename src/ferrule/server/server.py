@@ -32,7 +32,7 @@ from ferrule.server.offers.entry import ResourceLike, decorator, handler_name, i
 from ferrule.server.offers.mount_point import Rule
 from ferrule.server.offers.mounts import Mounts
 from ferrule.server.offers.prompts import PromptOptions
-from ferrule.server.offers.resources import ResourceOptions
+from ferrule.server.offers.resource_entry import ResourceOptions
 from ferrule.server.offers.tool_entry import ToolEntry
 from ferrule.server.offers.tools import Recipe
 from ferrule.server.settings import ServerSettings, require_texts

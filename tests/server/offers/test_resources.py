@@ -15,7 +15,7 @@ from ferrule.schema.lifecycle import ResourcesCapability, ServerCapabilities
 from ferrule.schema.model import Annotations, Icon
 from ferrule.schema.resources import ReadResourceResult, Resource
 from ferrule.server.offers import resources as resources_module
-from ferrule.server.offers.resources import FixedUri
+from ferrule.server.offers.resource_entry import FixedUri
 from ferrule.testing import pair
 
 NOT_FOUND = {"handshake": -32002, "stateless": -32602}
@@ -57,9 +57,16 @@ class TestReading:
         """RES-3, RSRC-07"""
         app = Server("values")
         app.add_resource("x://y", lambda: value)
+
+        @app.resource("x://awaited")
+        async def awaited() -> Any:
+            return value
+
         async with wire(app, era) as peer:
             result = (await peer.request("resources/read", {"uri": "x://y"}))["result"]
+            result_of_awaited = (await peer.request("resources/read", {"uri": "x://awaited"}))["result"]
         assert result["contents"] == [{"uri": "x://y", **part} for part in contents]
+        assert result_of_awaited == {**result, "contents": [{"uri": "x://awaited", **part} for part in contents]}
 
     async def test_a_given_mime_type_wins(self, era):
         """RSRC-07, TMPL-2"""
@@ -273,13 +280,19 @@ class TestFailures:
         [record] = [record for record in caplog.records if caught.value.data["reference"] in record.getMessage()]
         assert record.exc_info[1].message == "secret text"
 
-    @pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, object()], ids=["nan", "infinity", "object"])
+    @pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, object(), "\ud800"], ids=ascii)
     async def test_a_value_json_cannot_say_fails_that_read_only(self, era, value):
         app = notes()
         app.add_resource("bad://value", lambda: value)
+
+        @app.resource("bad://awaited")
+        async def awaited() -> Any:
+            return value
+
         async with pair(app, era) as client:
-            with pytest.raises(PeerError, match="Internal error"):
-                await client.read_resource("bad://value")
+            for uri in ("bad://value", "bad://awaited"):
+                with pytest.raises(PeerError, match=r"Internal error|cannot be written"):
+                    await client.read_resource(uri)
             assert (await client.read_resource("notes://1")).text == "note 1"
 
     async def test_a_server_without_resources_has_no_such_methods(self, era, wire):

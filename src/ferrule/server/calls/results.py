@@ -18,7 +18,7 @@ from ferrule.errors import FerruleError
 from ferrule.schema.content import CONTENT_TYPES, ContentBlock, ResourceContents, TextContent
 from ferrule.schema.model import Role, quickly
 from ferrule.schema.prompts import GetPromptResult, PromptMessage
-from ferrule.schema.resources import ReadResourceResult
+from ferrule.schema.resources import PlainContents, ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
 from ferrule.schema.wrapped import RESULT_MARK
 from ferrule.server.functions.types.known import encode_hook
@@ -317,6 +317,22 @@ def contents_of(value: object, uri: str, mime_type: str | None) -> ReadResourceR
     else:
         parts = [value]
     return ReadResourceResult(contents=[_contents(part, uri, mime_type) for part in parts])
+
+
+def contents_writer(uri: str, mime_type: str | None) -> Callable[[str], PlainContents | ReadResourceResult]:
+    """Return what writes the result of reading a URI that holds a text."""
+    kind = mime_type or "text/plain"
+    head = b'"contents":[{"uri":%b,"mimeType":%b,"text":' % (_encode(uri), _encode(kind))
+
+    def write(text: str) -> PlainContents | ReadResourceResult:
+        if len(text) > LONG:
+            return contents_of(text, uri, mime_type)  # what is written ahead is held twice for a moment
+        try:
+            return PlainContents(b"%b%b}]" % (head, _encode(text)))
+        except ValueError:
+            return contents_of(text, uri, mime_type)  # it is told of where all results are written
+
+    return write
 
 
 def _holds_contents(parts: Any) -> bool:

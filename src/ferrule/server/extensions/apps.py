@@ -32,7 +32,7 @@ from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.extensions.extension import Extension
 from ferrule.server.offers.catalogue import View
-from ferrule.server.offers.resources import ResourceOptions
+from ferrule.server.offers.resource_entry import ResourceOptions
 from ferrule.settings.option import check, pick, read, require_known
 
 if TYPE_CHECKING:

@@ -98,6 +98,13 @@ class Binding:
         return tuple(self.input_schema.get("required", ()))
 
     @property
+    def takes_nothing(self) -> bool:
+        """Whether its function is called with nothing at all."""
+        signature = self.signature
+        filled = signature.positional or signature.parameters or signature.hidden or signature.takes_rest
+        return not filled and signature.context_parameter is None
+
+    @property
     def returns(self) -> Any:
         """The return annotation."""
         return self.signature.returns

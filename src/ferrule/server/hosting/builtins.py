@@ -60,13 +60,13 @@ class Guards:
         self._visibility = offers.visibility
         self._subscriptions = offers.services.subscriptions
 
-    def handlers(self, handlers: dict[str, Handler], *, looked_into: bool) -> dict[str, Handler]:
+    def handlers(self, handlers: dict[str, Any]) -> dict[str, Handler]:
         """Guard what runs somebody's code, or waits."""
         return {
             **handlers,
-            "tools/call": partial(self._call_tool, self._tools.call_whole if looked_into else self._tools.call),
+            "tools/call": partial(self._call_tool, handlers["tools/call"]),
             "prompts/get": self._get_prompt,
-            "resources/read": self._read_resource,
+            "resources/read": partial(self._read_resource, handlers["resources/read"]),
             "completion/complete": partial(self._complete, handlers["completion/complete"]),
             "subscriptions/listen": partial(self._listen, handlers["subscriptions/listen"]),
         }
@@ -96,10 +96,10 @@ class Guards:
             raise self._prompts.missing(call.params.name)
         return await self._prompts.fill(call, entry)
 
-    async def _read_resource(self, call: Call) -> Any:
+    async def _read_resource(self, read: Callable[[Call, Any], Awaitable[object]], call: Call) -> Any:
         uri = call.params.uri
         # What was kept for a caller is found by that caller alone, and is in no list.
-        return await self._resources.read(call, None if uri.startswith(KEPT) else self._found(uri, call))
+        return await read(call, None if uri.startswith(KEPT) else self._found(uri, call))
 
     async def _complete(self, complete: Handler, call: Call) -> Any:
         """Complete nothing for what the caller does not see."""
@@ -235,14 +235,14 @@ class Builtins:
         offers = self._offers
         handlers: dict[str, Handler] = {
             "tools/call": offers.tools.call_whole if looked_into else offers.tools.call,
-            "resources/read": offers.resources.read,
+            "resources/read": offers.resources.read_whole if looked_into else offers.resources.read,
             "prompts/get": offers.prompts.fill,
             "completion/complete": offers.completions.complete,
             "subscriptions/listen": self.listen,
             **self._about_tasks(),
         }
         if offers.visibility.in_use:
-            handlers = Guards(offers).handlers(handlers, looked_into=looked_into)
+            handlers = Guards(offers).handlers(handlers)
         if self._declared is None:
             return handlers
         for name in handlers:

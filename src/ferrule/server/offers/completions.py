@@ -17,7 +17,8 @@ from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
 from ferrule.server.offers.entry import Entry
 from ferrule.server.offers.mount_point import Mounted, Suggest, through
 from ferrule.server.offers.prompts import PromptEntry, Prompts
-from ferrule.server.offers.resources import ResourceEntry, Resources
+from ferrule.server.offers.resource_entry import ResourceEntry
+from ferrule.server.offers.resources import Resources
 from ferrule.server.offers.visibility import Visibility
 
 E = TypeVar("E")

@@ -41,9 +41,8 @@ from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.descriptions import ToolOptions, described
 from ferrule.server.offers.entry import ToolLike, require_only
-from ferrule.server.offers.function_tool import FunctionTool
 from ferrule.server.offers.refusals import Refused
-from ferrule.server.offers.tool_entry import ObjectTool, ToolEntry
+from ferrule.server.offers.tool_entry import FunctionTool, ObjectTool, ToolEntry
 from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility
 
