@@ -18,6 +18,7 @@ from ferrule.server.offers import resources as resources_module
 from ferrule.server.offers.resource_entry import FixedUri
 from ferrule.testing import pair
 
+NAMES_OF_BAD = ["nan", "infinity", "object", "half a character"]
 NOT_FOUND = {"handshake": -32002, "stateless": -32602}
 
 
@@ -280,7 +281,7 @@ class TestFailures:
         [record] = [record for record in caplog.records if caught.value.data["reference"] in record.getMessage()]
         assert record.exc_info[1].message == "secret text"
 
-    @pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, object(), "\ud800"], ids=ascii)
+    @pytest.mark.parametrize("value", [float("nan"), {"a": float("inf")}, object(), "\ud800"], ids=NAMES_OF_BAD)
     async def test_a_value_json_cannot_say_fails_that_read_only(self, era, value):
         app = notes()
         app.add_resource("bad://value", lambda: value)

@@ -49,7 +49,8 @@ _new_read: Callable[[], ReadResourceResult] = ReadResourceResult(contents=[]).__
 NONFINITE = "the result contains NaN or infinity, which JSON has no form for"
 
 BIG = 2**62
-LONG = 64 * 1024
+LONG = 256 * 1024
+"""Characters of a text from which on it is not written ahead, but twice where all results are written."""
 
 
 class UnwritableResult(FerruleError):
