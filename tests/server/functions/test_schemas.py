@@ -276,3 +276,11 @@ def test_choices_are_listed_as_they_are_written():
     assert told["extras"]["items"]["enum"] == ["sugar", "milk"]
     assert told["cups"]["enum"] == [3, 1, None]
     assert schema_of(Literal["z", "a"] | None)["anyOf"][0]["enum"] == ["z", "a"]
+
+
+def test_what_is_known_of_a_type_is_told_anew_each_time() -> None:
+    """Equal unions may have their members in another order, and a description belongs to one parameter."""
+    assert schema_of(int | list[str])["anyOf"][0] == {"type": "integer"}
+    assert schema_of(list[str] | int)["anyOf"][0]["type"] == "array"
+    schema_of(list[str] | int)["description"] = "changed by its owner"
+    assert schema_of(list[str] | int).keys() == {"anyOf"}

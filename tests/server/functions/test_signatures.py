@@ -259,3 +259,14 @@ def test_a_name_of_the_module_goes_before_one_that_is_known(written: str) -> Non
     foreign = types.FunctionType(handler.__code__, {})
     foreign.__annotations__ = {"a": written}
     assert read(foreign).context_parameter == "a"
+
+
+def test_a_module_may_mean_something_else_by_a_name_of_pythons() -> None:
+    """What a text means is kept, and yet is found anew where a name in it is another's."""
+
+    def handler(a: Any) -> None: ...
+
+    for own_names, meant in (({}, list[int] | None), ({"int": str}, list[str] | None), ({}, list[int] | None)):
+        fn = types.FunctionType(handler.__code__, own_names)
+        fn.__annotations__ = {"a": "list[int] | None"}
+        assert read(fn).parameters[0].annotation == meant

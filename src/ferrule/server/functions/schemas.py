@@ -19,7 +19,7 @@ from ferrule.server.functions.signatures import Parameter, Signature
 from ferrule.server.functions.types.constraints import description_of
 from ferrule.server.functions.types.form import Form, Mode, Schema, choices, shown
 from ferrule.server.functions.types.known import encode_hook, known_class
-from ferrule.server.functions.types.readable import is_plain, readable
+from ferrule.server.functions.types.readable import is_plain, readable, shape_of
 from ferrule.server.functions.types.records import record_fields
 
 MAX_PARTS = 20_000
@@ -103,6 +103,8 @@ _PLAIN: dict[type[mi.Type], Schema] = {
     mi.DecimalType: {"anyOf": [{"type": "number"}, {"type": "string", "format": "decimal"}]},
 }
 _PLAIN_NAMES: dict[object, str] = {str: "string", int: "integer", bool: "boolean", float: "number"}
+_WRITTEN: dict[object, bytes] = {}
+"""Schemas of types made of Python's own classes, by their shapes: a server's tools mostly have the same few."""
 _NUMBER_RULES = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -288,8 +290,15 @@ class _Writer:
         """Describe a `readable` type."""
         if is_plain(type_):
             return {"type": _PLAIN_NAMES[type_]}
-        self._orders |= _literals(type_)
-        return self.node(mi.type_info(type_))
+        shape = shape_of(type_)
+        if shape is None:
+            self._orders |= _literals(type_)
+            return self.node(mi.type_info(type_))
+        written = _WRITTEN.get(shape)
+        if written is None:
+            written = _WRITTEN[shape] = msgspec.json.encode(self.node(mi.type_info(type_)))
+        schema: Schema = msgspec.json.decode(written)
+        return schema
 
     def define(self, type_: object, make: Callable[[], Schema]) -> Schema:
         """Describe a type once, and refer to it: its members may do so too."""

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -289,6 +290,10 @@ def _is_context(annotation: object, context_type: type) -> bool:
     return isinstance(plain, type) and issubclass(plain, context_type)
 
 
+PYTHONS_OWN = frozenset({"str", "int", "float", "bool", "None", "list", "dict"})
+_find_words = re.compile(r"\w+").findall
+
+
 class Scope:
     """The names that the annotations of a function may use."""
 
@@ -321,6 +326,17 @@ class Scope:
             found = annotation
         return found if type(found) is type else None
 
+    def leaves_to_python(self, text: str) -> bool:
+        """Return whether a text names only classes that are Python's own, and that are called so here."""
+        names = set(_find_words(text))
+        if not names <= PYTHONS_OWN:
+            return False
+        return self.globals.keys().isdisjoint(names) and self.locals.keys().isdisjoint(names)
+
+
+_resolved: dict[str, Any] = {}
+"""What texts mean that use names of Python's own alone, as most annotations do."""
+
 
 def _resolve(annotation: object, scope: Scope, place: str) -> Any:
     if annotation is NOTHING:
@@ -328,6 +344,14 @@ def _resolve(annotation: object, scope: Scope, place: str) -> Any:
     plain = scope.plain_class(annotation)
     if plain is not None:
         return plain
+    if not isinstance(annotation, str) or not scope.leaves_to_python(annotation):
+        return _evaluated(annotation, scope, place)
+    if annotation not in _resolved:
+        _resolved[annotation] = _evaluated(annotation, scope, place)
+    return _resolved[annotation]
+
+
+def _evaluated(annotation: object, scope: Scope, place: str) -> Any:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
         return typing.get_type_hints(holder, scope.globals, scope.locals, include_extras=True)["it"]

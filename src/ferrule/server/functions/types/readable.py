@@ -26,18 +26,49 @@ _UNHASHABLE = (list, dict, set, bytearray, collections.abc.Mapping, collections.
 _NO_KEYS = (list, tuple, set, frozenset, dict, bool, collections.deque)
 _PLAIN = (str, int, bool, float)
 _PLAIN_CHOICES = (str, int, bool, types.NoneType)
+_OWN = (*_PLAIN, types.NoneType)
+
+_read_as_they_are: set[object] = set()
+"""Shapes of the types that were found to need no rewriting."""
 
 
 def readable(type_: object) -> Any:
     """Return a type that reads the same values; `TypeError` with the reason for one that no JSON can be read into."""
     if is_plain(type_):
         return type_
-    return _Rewriting().whole(type_)
+    shape = shape_of(type_)
+    if shape in _read_as_they_are:
+        return type_
+    made = _Rewriting().whole(type_)
+    if shape is not None and made is type_:
+        _read_as_they_are.add(shape)
+    return made
 
 
 def is_plain(type_: object) -> bool:
     """Return whether a type is a class of Python's own that msgspec reads as it is: most parameters have one."""
     return type(type_) is type and type_ in _PLAIN
+
+
+def shape_of(type_: object) -> object | None:
+    """Return a key for a type made of Python's own classes alone, to keep what was found out about it; else None.
+
+    The type itself is no key: unions are equal whatever the order of their members, and their schemas are not.
+    """
+    if type(type_) is type:
+        return type_ if type_ in _OWN else None
+    origin = get_origin(type_)
+    if origin in _UNIONS:
+        origin = Union
+    elif origin not in (list, dict):
+        return None
+    shape = [origin]
+    for part in get_args(type_):
+        inner = shape_of(part)
+        if inner is None:
+            return None
+        shape.append(inner)
+    return tuple(shape)
 
 
 def mentions(type_: object, wanted: object) -> bool:
