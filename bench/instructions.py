@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -65,8 +65,12 @@ class Counter:
 
 
 def new_server(**options: Any) -> Server:
-    """Make a server with one small tool."""
+    """Make a server with one small tool and one small text."""
     app = Server("instructions", **options)
+
+    @app.resource("text://small")
+    async def text() -> str:
+        return "small"
 
     @app.tool
     async def add(a: int, b: int) -> int:
@@ -81,16 +85,22 @@ async def call(client: Client, times: int) -> None:
         await client.call_tool("add", {"a": 1, "b": 2})
 
 
-async def count_in_memory(servers: int = 1) -> float:
-    """Count a call with client and server in one process; of several servers, each call goes to one."""
+async def read(client: Client, times: int) -> None:
+    """Read the text so many times, one after another."""
+    for _ in range(times):
+        await client.read_resource("text://small")
+
+
+async def count_in_memory(servers: int = 1, ask: Callable[[Client, int], Coroutine[Any, Any, None]] = call) -> float:
+    """Count a call, or what else is asked, with client and server in one process; of several servers, one is asked."""
     counter = Counter()
     target: Any = new_server()
     if servers > 1:
         target = [new_server() for _ in range(servers)]
     async with Client(target) as client:
-        await call(client, WARM_UP)
+        await ask(client, WARM_UP)
         counter.on()
-        await asyncio.create_task(call(client, CALLS))
+        await asyncio.create_task(ask(client, CALLS))
         counter.off()
     return counter.instructions / CALLS
 
@@ -214,6 +224,7 @@ def http(*, metrics: bool = False) -> Http:
 OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
     "call in memory": count_in_memory,
     "call in memory, to one of two servers": lambda: count_in_memory(2),
+    "read in memory": lambda: count_in_memory(ask=read),
     "call over stdio": count_over_stdio,
     "call over TCP": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}")),
     "call over TCP with metrics": lambda: count_served(Tcp(port=0), calls_to("tcp://127.0.0.1:{port}"), metrics=True),

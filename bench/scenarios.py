@@ -34,7 +34,7 @@ class LoadScenario:
     more: bool = False
     """Whether the servers offer the further tools, and take large messages."""
     sketched: bool = False
-    """Whether the flat sketch takes part, which has three tools and nothing else."""
+    """Whether the flat sketch takes part, which has three tools, a resource and nothing else."""
     operations: tuple[tuple[str, Operation], ...] = ()
     """What is asked for, each with the name of its case; without any, the operation of the scenario's name."""
     load: type[Load] = Load
@@ -52,7 +52,7 @@ def _echoes(name: str, phrase: str) -> list[LoadScenario]:
     """Return echoes of every size; the largest is a group of its own, for not every server takes it."""
     made = [(label, echo_of(size, phrase)) for label, size in SIZES.items()]
     return [
-        LoadScenario(name, HANDSHAKE, (1,), "sizes", more=True, operations=tuple(made[:-1])),
+        LoadScenario(name, HANDSHAKE, (1,), "sizes", more=True, sketched=True, operations=tuple(made[:-1])),
         LoadScenario(name, HANDSHAKE, (1,), name, more=True, operations=tuple(made[-1:])),
     ]
 
@@ -64,7 +64,7 @@ LOADS = (
     LoadScenario("search", HANDSHAKE, (1, 64), "search", python_only=True),
     LoadScenario("list", HANDSHAKE, (1,), "long list", LISTED_TOOLS - OWN_TOOLS, sketched=True),
     LoadScenario("unknown", HANDSHAKE, (1, 64), "unknown", LISTED_TOOLS - OWN_TOOLS),
-    LoadScenario("read", HANDSHAKE, (1, 64), "more", more=True),
+    LoadScenario("read", HANDSHAKE, (1, 64), "read", more=True, sketched=True),
     LoadScenario("records", HANDSHAKE, (1,), "more", more=True),
     LoadScenario("records_null", HANDSHAKE, (1,), "more", more=True),
     LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True),

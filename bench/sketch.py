@@ -15,12 +15,14 @@ from typing import Any
 
 import msgspec
 import uvloop
+from servers.catalogue import STATIC_TEXT, STATIC_URI
 
 
 class Params(msgspec.Struct, gc=False):
-    """The parameters a call has; other methods' parameters are not looked at."""
+    """The parameters a call or a reading has; other methods' parameters are not looked at."""
 
     name: str = ""
+    uri: str = ""
     arguments: dict[str, Any] = {}
 
 
@@ -43,6 +45,20 @@ class CallResult(msgspec.Struct, gc=False):
 
     content: list[Text]
     structuredContent: dict[str, Any]
+
+
+class Contents(msgspec.Struct, gc=False):
+    """What one resource holds."""
+
+    uri: str
+    mimeType: str
+    text: str
+
+
+class ReadResult(msgspec.Struct, gc=False):
+    """What was read."""
+
+    contents: list[Contents]
 
 
 class Answer(msgspec.Struct, gc=False, tag_field="jsonrpc", tag="2.0"):
@@ -71,6 +87,12 @@ async def echo(text: str) -> str:
     return text
 
 
+async def static() -> str:
+    """Return a text that never changes."""
+    return STATIC_TEXT
+
+
+RESOURCES: dict[str, Callable[[], Any]] = {STATIC_URI: static}
 TOOLS: dict[str, Callable[..., Any]] = {"add": add, "add_sync": add_sync, "echo": echo}
 
 
@@ -95,7 +117,7 @@ def fixed_results(extra_tools: int) -> dict[str, msgspec.Raw]:
     about = "Look something up in collection {}.\n\nGives the first entries that fit the query, as text."
     listed = [_described(name, "One of the three.") for name in TOOLS]
     listed += [_described(f"look_up_{number:04d}", about.format(number)) for number in range(extra_tools)]
-    server = {"capabilities": {"tools": {}}, "serverInfo": {"name": "flat-sketch", "version": "0"}}
+    server = {"capabilities": {"tools": {}, "resources": {}}, "serverInfo": {"name": "flat-sketch", "version": "0"}}
     results = {
         "initialize": {"protocolVersion": "2025-11-25", **server},
         "server/discover": {"supportedVersions": ["2026-07-28"], **server},
@@ -122,6 +144,8 @@ class Lines(asyncio.Protocol):
             message = decode(line)
             if message.method == "tools/call":
                 self.loop.create_task(self.call(message))
+            elif message.method == "resources/read":
+                self.loop.create_task(self.read(message))
             elif message.id is not None:
                 self.answer(message.id, self.fixed[message.method])
 
@@ -129,6 +153,11 @@ class Lines(asyncio.Protocol):
         """Run one tool."""
         value = await TOOLS[message.params.name](**message.params.arguments)
         self.answer(message.id, CallResult([Text(str(value))], {"result": value}))
+
+    async def read(self, message: Incoming) -> None:
+        """Read one resource."""
+        uri = message.params.uri
+        self.answer(message.id, ReadResult([Contents(uri, "text/plain", await RESOURCES[uri]())]))
 
     def answer(self, id: int | str, result: Any) -> None:  # noqa: A002 - the wire's word
         """Put an answer into this turn's write."""
@@ -163,4 +192,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--transport", choices=["stdio"], default="stdio")
     parser.add_argument("--tools", type=int, default=0)
+    parser.add_argument("--more", action="store_true", help="no more tools, but the largest messages as well")
     uvloop.run(serve(parser.parse_args().tools))

@@ -13,6 +13,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 COUNTED = {
     "call in memory": 1_052,
     "call in memory, to one of two servers": 1_442,
+    "read in memory": 1_453,
     "call over stdio": 1_147,
     "call over TCP": 1_219,
     "call over TCP with metrics": 1_313,
