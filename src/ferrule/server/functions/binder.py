@@ -21,7 +21,7 @@ from ferrule.server.functions.dependencies import InThread, injected
 from ferrule.server.functions.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
 from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
 from ferrule.server.functions.types.known import convert, encode_hook, plain, written_otherwise
-from ferrule.server.functions.types.readable import mentions, readable
+from ferrule.server.functions.types.readable import is_plain, mentions, readable
 from ferrule.validation.checker import Checker, given_schema, own_schema
 from ferrule.validation.violations import InvalidArguments, InvalidOutput, Violation
 
@@ -258,7 +258,7 @@ class _Output:
         try:
             made = readable(type_)
             self.schema, self.wraps = wrapped_schema(made)
-            self.is_otherwise = mentions(type_, written_otherwise)
+            self.is_otherwise = not is_plain(type_) and mentions(type_, written_otherwise)
         except (TypeError, NameError):
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
