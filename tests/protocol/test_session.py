@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from typing import Any
 
 import msgspec
@@ -1054,3 +1055,17 @@ class TestWithholding:
         session = new_session(ASKED_BACK)
         session.enter(Phase.INITIALIZING)
         assert session.methods == ASKED_BACK
+
+
+def test_a_session_that_is_ready_has_let_go_of_what_the_handshake_took() -> None:
+    session = greeted()
+    for number in range(3):
+        session.running[number] = session  # type: ignore[assignment]
+    session.now_ready()
+    assert len(session.running) == 3
+    session.running.clear()
+    session.running[1] = session  # type: ignore[assignment]
+    del session.running[1]
+    session.now_ready()
+    assert session.peer_ready
+    assert sys.getsizeof(session.running) == sys.getsizeof({})

@@ -263,6 +263,13 @@ class Session:
         if not self.origin.version:
             self.admitted = self.eras.admitted(self.methods, peer.revision)
 
+    def now_ready(self) -> None:
+        """The peer may be asked from here on."""
+        self.peer_ready = True
+        if not self.running:
+            # A dict that was used stays large, and thousands of sessions may be idle after their handshake.
+            self.running = {}
+
     def _unknown(self, request: Request, origin: Origin) -> Refusal:
         """A method nobody knows is refused as its era asks: by number, and not before the handshake."""
         name = quoted(request.method)

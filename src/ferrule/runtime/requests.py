@@ -153,7 +153,7 @@ class Asking:
 
     def peer_is_ready(self) -> None:
         """Called when the peer takes requests of ours from now on."""
-        self.session.peer_ready = True
+        self.session.now_ready()
         self.wake_askers()
 
     def peer_ended(self) -> None:

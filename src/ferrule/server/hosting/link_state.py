@@ -288,7 +288,7 @@ class Links:
         """Called when a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
-            link.session.peer_ready = True
+            link.session.now_ready()
             _log_ready(link)
             self._subscriptions.add_to_lists(state.subscriber)
             if self.on_said is not None:
