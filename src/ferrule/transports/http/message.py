@@ -24,6 +24,8 @@ class Known(Struct, eq=False):
     """What was decided about a head, for the next request on the connection whose head differs only in its length."""
 
     decided: Callable[[HttpRequest, Responder], None] | None = None
+    of_all: Known | None = None
+    """What was decided about the same head for every connection; None where no other connection is told of it."""
 
 
 class HttpRequest(Struct, eq=False):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import Context, Principal, RequestFacts, Server, Unauthorized, Verifier
+from ferrule.identity.verifier import Certificate
 from ferrule.testing import run_in_virtual_time
 from ferrule.transports.http.endpoint.head_cache import Sender
 from ferrule.transports.http.endpoint.router import HttpEndpoint
@@ -45,16 +46,17 @@ class Kept:
 class Connection:
     """Requests that all have the same head, as one connection brings them."""
 
-    def __init__(self, doors: HttpEndpoint, **headers: str) -> None:
+    def __init__(self, doors: HttpEndpoint, *, of_all: Known | None = None, **headers: str) -> None:
         self._doors = doors
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         self._headers = {b"host": b"localhost", b"content-type": b"application/json", b"accept": BOTH, **named}
-        self.known = Known()
+        self.known = Known() if of_all is None else Known(of_all.decided, of_all)
 
-    def post(self, message: Any) -> Kept:
+    def post(self, message: Any, address: str = "127.0.0.1", certificate: Certificate | None = None) -> Kept:
         kept = Kept()
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        request = HttpRequest("POST", "/mcp", "", self._headers, body, "127.0.0.1", known=self.known)
+        request = HttpRequest("POST", "/mcp", "", self._headers, body, address, known=self.known)
+        request.certificate = certificate
         self._doors.handle(request, kept)  # type: ignore[arg-type]
         return kept
 
@@ -99,6 +101,10 @@ def site(auth: Verifier | None = None) -> Server:
         return str(ctx.principal)
 
     @app.tool
+    async def whence(ctx: Context) -> str:
+        return ctx._call.origin.address
+
+    @app.tool
     async def add(a: int, b: int) -> int:
         return a + b
 
@@ -129,8 +135,65 @@ def session(doors: HttpEndpoint) -> tuple[Connection, str]:
     return Connection(doors, mcp_session_id=identity), identity
 
 
-def modern(doors: HttpEndpoint, name: str = "add") -> Connection:
-    return Connection(doors, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
+def modern(doors: HttpEndpoint, name: str = "add", of_all: Known | None = None) -> Connection:
+    return Connection(doors, of_all=of_all, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
+
+
+def test_a_head_judged_on_one_connection_is_not_judged_for_the_first_call_on_the_next() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        first = modern(doors, "whence", of_all).post(call(1, "whence", MODERN), "10.0.0.1")
+        judged: list[HttpRequest] = []
+        doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
+        other = modern(doors, "whence", of_all)
+        second = other.post(call(2, "whence", MODERN), "10.0.0.2")
+        assert judged == []
+        third = other.post(call(3, "whence", MODERN), "10.0.0.2")
+        assert len(judged) == 1
+        fourth = other.post(call(4, "whence", MODERN), "10.0.0.2")
+        assert len(judged) == 1
+        texts = [kept.json["result"]["content"][0]["text"] for kept in (first, second, third, fourth)]
+        assert texts == ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"]
+        mismatch = modern(doors, "whence", of_all).post(call(5, meta=MODERN, a=1, b=2))
+        assert (mismatch.status, mismatch.json["error"]["code"]) == (400, -32020)
+
+    scene(play)
+
+
+def _noting(judge: Any, judged: list[HttpRequest]) -> Any:
+    def note(request: HttpRequest) -> Any:
+        judged.append(request)
+        return judge(request)
+
+    return note
+
+
+def test_no_verdict_on_a_head_is_shared_where_callers_are_verified() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        assert modern(doors, "me", of_all).post(call(1, "me", MODERN)).status == 200
+        assert of_all.decided is None
+
+    scene(play, Roll())
+
+
+def test_whoever_shows_a_certificate_is_verified_though_its_head_is_known_for_all() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        modern(doors, "add", of_all).post(call(1, meta=MODERN, a=1, b=2))
+        assert of_all.decided is not None
+        admitted: list[HttpRequest] = []
+
+        def admit(request: HttpRequest, responder: Any, handle: Any) -> None:
+            admitted.append(request)
+            handle(request, responder)
+
+        doors.callers.admit = admit  # type: ignore[method-assign]
+        certificate = Certificate({})
+        assert modern(doors, "add", of_all).post(call(2, meta=MODERN, a=1, b=2), certificate=certificate).status == 200
+        assert len(admitted) == 1
+
+    scene(play)
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])

@@ -329,7 +329,13 @@ def test_a_head_that_came_before_is_the_same_but_for_what_is_known_about_it() ->
         assert (other.stem, other.tail, other.headers) == (first.stem, first.tail, first.headers)
         assert other.known.decided is None
         assert other.headers is not first.headers
+        assert other.known.of_all is first.known.of_all
     assert len(heads) == 1
+    assert first.known.of_all is not None
+    first.known.of_all.decided = print
+    third = heads.find(raw)
+    assert third is not None
+    assert third.known.decided is print
 
 
 @pytest.mark.parametrize(

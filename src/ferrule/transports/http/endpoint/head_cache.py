@@ -156,6 +156,16 @@ class ToolCalls:
             take = self._take
             take(request, origin, responder, self._head, "tools/call")
 
+    def take_first(self, request: HttpRequest, responder: Responder) -> None:
+        """Take the first call on a connection, whose head was judged on another."""
+        if request.known is not None:
+            # The next one is judged, so that the connection has a verdict with a sender of its own.
+            request.known.decided = None
+        if request.certificate is None:
+            self.take(request, responder)
+        else:
+            self._endpoint.judge(request, responder)
+
     def renew(self, identity: Principal | None) -> bool:
         """Take what was found out of the sender anew. Return True: anybody may call, and is asked what they may."""
         self._sender.renew(identity)
@@ -210,3 +220,12 @@ def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | Tool
     else:
         # A proof of possession is for one request, and no other has this head.
         known.decided = None
+
+
+def remember_for_all(endpoint: Endpoint, request: HttpRequest, body: mirror.Peek, head: bytes) -> None:
+    """Let the first call with the same head on any connection take the short way, where everybody may call."""
+    known = request.known
+    if known is None or known.of_all is None or known.of_all.decided is not None:
+        return
+    if endpoint.callers.open_to_all and request.certificate is None:
+        known.of_all.decided = ToolCalls(endpoint, body, head, None).take_first

@@ -20,7 +20,14 @@ from ferrule.transports.http.endpoint.acceptor import HttpAcceptor, verifier_rou
 from ferrule.transports.http.endpoint.caller import CARRIER, STOPPING, Callers
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
-from ferrule.transports.http.endpoint.head_cache import UNREADABLE, HeadCache, ToolCalls, remember, unmistakable
+from ferrule.transports.http.endpoint.head_cache import (
+    UNREADABLE,
+    HeadCache,
+    ToolCalls,
+    remember,
+    remember_for_all,
+    unmistakable,
+)
 from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.neighbours import WorkerReports
 from ferrule.transports.http.endpoint.probes import HealthProbes, MetricsProbe
@@ -300,6 +307,7 @@ class HttpEndpoint:
         fits = self.stateless.post(request, body, responder, head)
         if fits and body is not None and body.method == "tools/call":
             remember(self, request, ToolCalls(self, body, head, request.identity))
+            remember_for_all(self, request, body, head)
 
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Read as much of a body as tells its era."""

@@ -316,7 +316,7 @@ class RecentHeads:
     """Parses heads, and remembers a bounded number of them: the short connections of one program all send the same.
 
     Only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What depends
-    on the connection (`Head.known`) is never shared, and no head with credentials is kept.
+    on the connection is in its own `Head.known`, what does not in `Known.of_all`. No head with credentials is kept.
     """
 
     __slots__ = ("_heads", "_max_headers")
@@ -352,7 +352,8 @@ class RecentHeads:
 
 
 def _own(head: Head) -> Head:
-    """Return the same head with nothing known about it."""
+    """Return the same head for one connection, with what is known of it for all of them."""
+    of_all = head.known
     return Head(
         head.raw,
         head.method,
@@ -366,4 +367,5 @@ def _own(head: Head) -> Head:
         head.plain,
         head.stem,
         head.tail,
+        Known(of_all.decided, of_all),
     )
