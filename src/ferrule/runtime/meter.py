@@ -63,7 +63,10 @@ class LinkMeter:
 
     def closed(self, error: Exception | None) -> None:
         """Called when the link is over."""
-        self._new_watch().closed(error)
+        if self._opened:
+            peer = self._session.peer
+            revision = "" if peer is None else peer.version
+            self._usual.transport.closed(revision, monotonic() - self._opened, error)
 
     def begun(self, call: Call, context: Context | None) -> Context | None:
         """Called when a request may run and its handler is about to; return the context it runs in."""

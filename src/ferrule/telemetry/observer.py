@@ -354,6 +354,12 @@ class TransportMeter(Protocol):
     def opened(self) -> None:
         """Called when a peer is connected."""
 
+    def closed(self, revision: str, seconds: float, error: Exception | None) -> None:
+        """Called when a peer is gone: which revision it spoke, and how long it was connected."""
+
+    def count_connections(self, change: int) -> None:
+        """Called when a listener accepted a connection (1), or one is gone (-1)."""
+
     def notified(self, method: str) -> None:
         """Called when a notification came."""
 

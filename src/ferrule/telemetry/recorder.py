@@ -96,6 +96,9 @@ class TransportRecorder:
         self._kept: dict[str, RevisionRecorder] = {}
         self._sessions = metrics.gauge("ferrule_sessions").labels(transport)
         self._sessions_opened = metrics.counter("ferrule_sessions_opened_total").labels(transport)
+        self._sessions_ended = metrics.counter("ferrule_sessions_ended_total")
+        self._session_durations = metrics.histogram("mcp_server_session_duration_seconds")
+        self._connections = metrics.gauge("ferrule_connections")
         self._notifications = metrics.counter("ferrule_notifications_total")
 
     def of(self, revision: str) -> RevisionRecorder:
@@ -113,6 +116,17 @@ class TransportRecorder:
         """Called when a peer is connected."""
         self._sessions.value += 1
         self._sessions_opened.value += 1
+
+    def closed(self, revision: str, seconds: float, error: Exception | None) -> None:
+        """Called when a peer is gone: which revision it spoke, and how long it was connected."""
+        reason = "closed" if error is None else "lost"
+        self._sessions.value -= 1
+        self._sessions_ended.labels(self.name, reason).value += 1
+        self._session_durations.labels(self._network, revision).observe(seconds)
+
+    def count_connections(self, change: int) -> None:
+        """Called when a listener accepted a connection (1), or one is gone (-1)."""
+        self._connections.labels(self.name).value += change
 
     def notified(self, method: str) -> None:
         """Called when a notification came."""

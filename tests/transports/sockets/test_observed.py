@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from ferrule import Http, Observer, Server, Tcp
+from ferrule.telemetry.metrics import Metrics
 from ferrule.telemetry.observer import Observers
+from ferrule.telemetry.recorder import MetricsRecorder
 from ferrule.transports.sockets.observed import connections_of
 from ferrule.types import ObservedConnection
 
@@ -73,6 +75,24 @@ def test_connections_cost_nothing_where_nobody_wants_to_know() -> None:
     assert connections_of(None, "tcp") is None
     assert connections_of(Observers([Observer()]), "tcp") is None
     assert connections_of(Observers([Doorkeeper()]), "tcp") is not None
+
+
+def test_metrics_alone_count_the_same_connections_without_a_value_for_each() -> None:
+    metrics = Metrics()
+    connections = connections_of(Observers([MetricsRecorder(metrics)]), "http")
+    gauge = metrics.gauge("ferrule_connections")
+    assert connections is not None
+    connections.opened("one", "here")
+    connections.opened("two", "here", "websocket")
+    connections.replaced("one", "three")
+    connections.closed("one")
+    assert (gauge.labels("http").value, gauge.labels("websocket").value) == (1, 1)
+    connections.closed("three")
+    connections.closed("two")
+    connections.closed("two")
+    assert (gauge.labels("http").value, gauge.labels("websocket").value) == (0, 0)
+    connections.refused("no_descriptors")
+    assert metrics.counter("ferrule_connections_refused_total").labels("http", "no_descriptors").value == 1
 
 
 def test_a_connection_is_reported_as_closed_once() -> None:

@@ -21,6 +21,8 @@ logger = logging.getLogger("ferrule.transports")
 
 BATCH = 64
 """How many are accepted before other work has its turn."""
+PROBE_EVERY = 8
+"""How many come one by one before a second is looked for: looking in vain costs an exception."""
 REST = 0.25
 FAREWELL_TIME = 1.0
 MAX_FAREWELLS = 64
@@ -59,6 +61,8 @@ class Accepting:
         self._kind = int(listening.family), int(listening.type), listening.proto
         self._batch = BATCH
         """How many are accepted at once now: one after they came one by one, twice as many after each full batch."""
+        self._one_by_one = 0
+        """How many batches of one there were since somebody was looked for in vain."""
 
     def start(self) -> None:
         """Accept from now on."""
@@ -81,6 +85,7 @@ class Accepting:
                 accepted = self._next()
             except (BlockingIOError, InterruptedError):
                 self._batch = 1
+                self._one_by_one = 0
                 return
             except ConnectionAbortedError:
                 continue
@@ -93,7 +98,9 @@ class Accepting:
                 return
             self._take(accepted)
         # Whoever else waits makes the socket ready again, so nobody need be looked for in vain.
-        self._batch = min(2 * self._batch, BATCH)
+        self._one_by_one += 1
+        if self._batch > 1 or self._one_by_one >= PROBE_EVERY:
+            self._batch = min(2 * self._batch, BATCH)
 
     def _next(self) -> socket.socket:
         """Accept one connection; it is in blocking mode until an event loop has it."""

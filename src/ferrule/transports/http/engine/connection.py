@@ -12,12 +12,10 @@ import asyncio
 import logging
 import math
 import socket as sockets
-import time
 from contextlib import suppress
 from typing import cast
 
 from ferrule.identity.verifier import Certificate
-from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.backpressure import backlog as unread
 from ferrule.transports.http.engine.answer import CONTINUE, Answer, HalfClosed
 from ferrule.transports.http.engine.body import Body
@@ -218,8 +216,10 @@ class Connection(Incoming, asyncio.Protocol):
         if self._half_closed is not None:
             self._half_closed.end()
         self.ledger.forget(self)
-        self.resume_writing()
-        unread.drained(self)
+        if self._waiters is not None:
+            self.resume_writing()
+        if unread.account.held:
+            unread.drained(self)
         if answer is not None:
             try:
                 answer.lose()
@@ -454,17 +454,8 @@ class Connection(Incoming, asyncio.Protocol):
         ledger = self.ledger
         self.write(ledger.refusal(reason.status, str(reason), reason.head))
         if ledger.reports:
-            self._report(reason)
+            ledger.report_refused(reason.status, self.address)
         self._linger()
-
-    def _report(self, reason: Unacceptable) -> None:
-        """Report a request that was refused before it was read whole."""
-        now = time.monotonic()
-        exchange = ObservedExchange(
-            method="", path="", status=reason.status, received=0, sent=0, began=now, ended=now, address=self.address
-        )
-        for report in self.ledger.reports:
-            report(exchange)
 
     def _linger(self) -> None:
         """Drop a bounded rest of what the peer sends, then close: in stages, as RFC 9112 §9.6 advises."""

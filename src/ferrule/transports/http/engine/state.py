@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from email.utils import formatdate
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
+from ferrule.telemetry.observer import ObservedExchange
 from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
 from ferrule.transports.http.engine.head_parser import RecentHeads
 from ferrule.transports.http.heads import TEXT_HEAD
@@ -86,7 +88,7 @@ class EngineState:
     """What the connections of one engine have in common."""
 
     __slots__ = (
-        "_empty",
+        "_awaiting_end",
         "_ended_traffic",
         "_reading",
         "arriving",
@@ -133,7 +135,8 @@ class EngineState:
         self.connections: set[Managed] = set()
         self._ended_traffic = (0, 0)
         """Of connections that are over."""
-        self._empty = asyncio.Event()
+        self._awaiting_end: asyncio.Event | None = None
+        """Set when no connection is left; None while nobody waits for that."""
         self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
         """Bytes of requests that are not whole yet, or wait behind another."""
         self._reading: Shares[Arriving] = Shares()
@@ -148,7 +151,6 @@ class EngineState:
     def admit(self, connection: Managed) -> None:
         """Count a connection that is usable from now on."""
         self.connections.add(connection)
-        self._empty.clear()
 
     def forget(self, connection: Managed) -> None:
         """Count a connection no more."""
@@ -157,8 +159,8 @@ class EngineState:
             self.connections.remove(connection)
         if self.observed is not None:
             self.observed.closed(connection)
-        if not self.connections:
-            self._empty.set()
+        if self._awaiting_end is not None and not self.connections:
+            self._awaiting_end.set()
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -167,6 +169,15 @@ class EngineState:
         for connection in self.connections:
             total = _sum(total, connection.traffic)
         return total
+
+    def report_refused(self, status: int, address: str) -> None:
+        """Report a request that was refused before it was read whole."""
+        now = time.monotonic()
+        exchange = ObservedExchange(
+            method="", path="", status=status, received=0, sent=0, began=now, ended=now, address=address
+        )
+        for report in self.reports:
+            report(exchange)
 
     def debit(self, connection: Arriving, more: int) -> bool:
         """Count bytes a connection holds more of unread requests. Return False where it has to let go of all it holds.
@@ -196,8 +207,11 @@ class EngineState:
     async def wait_empty(self, within: float) -> None:
         """Wait until no connection is left, for a while."""
         if self.connections:
+            if self._awaiting_end is None:
+                self._awaiting_end = asyncio.Event()
+            self._awaiting_end.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), within)
+                await asyncio.wait_for(self._awaiting_end.wait(), within)
 
     def tick(self, clock: float) -> None:
         """Set the clock, rounded up to the next sweep: what happens until then has that time."""
