@@ -15,6 +15,7 @@ from bench.places import BENCH, PROJECT
 BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
+HTTP_SKETCH = "http-sketch"
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
 OWN_ROUTED = "ferrule-routed"
 OWN_BEFORE = "ferrule-before"
@@ -25,6 +26,7 @@ OWN_PROTECTED = (OWN_CACHED, OWN_RS256, OWN_ES256)
 RS256_ALONE, ES256_ALONE = "rs256 alone", "es256 alone"
 YARDSTICKS = (
     SKETCH,
+    HTTP_SKETCH,
     CONSTANT,
     OWN_STDIO,
     OWN_BARE,
@@ -147,6 +149,7 @@ def http_contestants() -> list[Contestant]:
     return [
         ferrule(),
         Contestant(CONSTANT, (sys.executable, _script("servers/constant_server.py"))),
+        Contestant(HTTP_SKETCH, (sys.executable, _script("http_sketch.py")), joining=SUBSCRIBE),
         _node_peer("ts-sdk-1.32.2", TS1, "servers/ts1_server.mjs", (Era.HANDSHAKE,), V8_WARM_UP),
         _node_peer("ts-server-2.4.0", TS2_HTTP, "servers/ts2_server.mjs", BOTH, V8_WARM_UP),
         _python_peer("mcp-2.3.0+httptools+uvloop", MCP2_TUNED, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),

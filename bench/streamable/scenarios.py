@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, Contestant, ferrule
+from bench.contestants import CONSTANT, HTTP_SKETCH, Contestant, ferrule
 from bench.machine import allow_many_sockets
 from bench.messages import LISTED_TOOLS, OPERATIONS, OWN_TOOLS, SIZES, echo_of
 from bench.process import HOST
@@ -64,21 +64,28 @@ def run_http(names: list[str], field: list[Contestant], pace: Pace, results: Res
     for load in LOADS:
         if load.name in names:
             _run_load(load, field, pace, results)
-    _run_lives(names, _real(field), pace, results)
+    _run_lives(names, _but_constant(field), pace, results)
     if "http_fanout" in names:
         _run_fan_out(_real(field), pace, results)
     if "http_sessions" in names:
-        _run_sessions(_real(field), pace, results)
+        _run_sessions(_but_constant(field), pace, results)
     if "http_client" in names:
         _run_clients(_real(field), pace, results)
 
 
 def _real(field: list[Contestant]) -> list[Contestant]:
+    return [contestant for contestant in field if contestant.name not in (CONSTANT, HTTP_SKETCH)]
+
+
+def _but_constant(field: list[Contestant]) -> list[Contestant]:
+    """Return those who take part where connections and sessions begin and end."""
     return [contestant for contestant in field if contestant.name != CONSTANT]
 
 
 def _run_load(load: HttpScenario, field: list[Contestant], pace: Pace, results: Results) -> None:
-    runners = [one for one in field if load.yardstick or one.name != CONSTANT]
+    runners = _real(field)
+    if load.yardstick:
+        runners = [one for one in field if one.name != HTTP_SKETCH]
     for mode in load.modes:
         speakers = [contestant for contestant in runners if mode.era in contestant.eras]
         cases = [_case(load, mode, connections) for connections in load.connections]
@@ -103,7 +110,7 @@ def _run_lives(names: list[str], field: list[Contestant], pace: Pace, results: R
     if "http_echo" in names:
         operation = echo_of(SIZES[LARGE])
         case = Case("http_echo", f"{Mode.JSON.label} {LARGE} x1", lambda server: Exchanges(server, operation))
-        race(field, partial(HttpServer, mode=Mode.JSON, more=True), [case], pace, results)
+        race(_real(field), partial(HttpServer, mode=Mode.JSON, more=True), [case], pace, results)
 
 
 def _run_fan_out(field: list[Contestant], pace: Pace, results: Results) -> None:
