@@ -34,7 +34,7 @@ class LoadScenario:
     more: bool = False
     """Whether the servers offer the further tools, and take large messages."""
     sketched: bool = False
-    """Whether the flat sketch takes part, which has three tools, a resource and nothing else."""
+    """Whether the flat sketch takes part, which has four tools, a resource and nothing else."""
     operations: tuple[tuple[str, Operation], ...] = ()
     """What is asked for, each with the name of its case; without any, the operation of the scenario's name."""
     load: type[Load] = Load
@@ -67,7 +67,7 @@ LOADS = (
     LoadScenario("read", HANDSHAKE, (1, 64), "read", more=True, sketched=True),
     LoadScenario("records", HANDSHAKE, (1,), "more", more=True),
     LoadScenario("records_null", HANDSHAKE, (1,), "more", more=True),
-    LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True),
+    LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True, sketched=True),
     # Not every server keeps the order of many calls at once: two groups, so that it has its figure for one.
     LoadScenario("progress", HANDSHAKE, (1,), "progress", more=True, load=ProgressLoad),
     LoadScenario("progress", HANDSHAKE, (16,), "progress of many", more=True, load=ProgressLoad),

@@ -1,7 +1,8 @@
 """The flat sketch: the least a Python stdio server can do and still answer every call in a task of its own.
 
-No sessions, no eras, no validation, no cancelling. It is not a peer but a yardstick: what the product costs more than
-this on the same machine is what its features cost.
+No sessions, no eras, no validation, no cancelling. It is not a peer but a yardstick, the floor of its rows: what the
+product costs more than this on the same machine is what its features cost. A call that waits is a task and a timer, and
+one of a plain function a task and a hand-over to a thread (`handover.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import msgspec
 import uvloop
+from handover import Worker
 from servers.catalogue import STATIC_TEXT, STATIC_URI
 
 
@@ -77,9 +79,9 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-async def add_sync(a: int, b: int) -> int:
-    """Add two integers in a worker thread."""
-    return await asyncio.get_running_loop().run_in_executor(None, int.__add__, a, b)
+def plus(a: int, b: int) -> int:
+    """Add two integers, in a plain function."""
+    return a + b
 
 
 async def echo(text: str) -> str:
@@ -92,8 +94,14 @@ async def static() -> str:
     return STATIC_TEXT
 
 
+async def wait(ms: int) -> str:
+    """Answer later."""
+    await asyncio.sleep(ms / 1000)
+    return "ok"
+
+
 RESOURCES: dict[str, Callable[[], Any]] = {STATIC_URI: static}
-TOOLS: dict[str, Callable[..., Any]] = {"add": add, "add_sync": add_sync, "echo": echo}
+TOOLS: dict[str, Callable[..., Any]] = {"add": add, "echo": echo, "wait": wait}
 
 
 def _described(name: str, description: str) -> dict:
@@ -115,7 +123,7 @@ def _described(name: str, description: str) -> dict:
 def fixed_results(extra_tools: int) -> dict[str, msgspec.Raw]:
     """Encode once what never changes."""
     about = "Look something up in collection {}.\n\nGives the first entries that fit the query, as text."
-    listed = [_described(name, "One of the three.") for name in TOOLS]
+    listed = [_described(name, "One of the first three.") for name in ("add", "add_sync", "echo")]
     listed += [_described(f"look_up_{number:04d}", about.format(number)) for number in range(extra_tools)]
     server = {"capabilities": {"tools": {}, "resources": {}}, "serverInfo": {"name": "flat-sketch", "version": "0"}}
     results = {
@@ -134,6 +142,8 @@ class Lines(asyncio.Protocol):
         self.loop = asyncio.get_running_loop()
         self.ended = self.loop.create_future()
         self.fixed = fixed
+        self.tools = {**TOOLS, "add_sync": self.add_sync}
+        self.worker = Worker(self.loop)
         self.rest = b""
         self.ready: list[bytes] = []
 
@@ -151,13 +161,17 @@ class Lines(asyncio.Protocol):
 
     async def call(self, message: Incoming) -> None:
         """Run one tool."""
-        value = await TOOLS[message.params.name](**message.params.arguments)
+        value = await self.tools[message.params.name](**message.params.arguments)
         self.answer(message.id, CallResult([Text(str(value))], {"result": value}))
 
     async def read(self, message: Incoming) -> None:
         """Read one resource."""
         uri = message.params.uri
         self.answer(message.id, ReadResult([Contents(uri, "text/plain", await RESOURCES[uri]())]))
+
+    async def add_sync(self, a: int, b: int) -> int:
+        """Add two integers in a thread."""
+        return await self.worker.run(plus, a, b)
 
     def answer(self, id: int | str, result: Any) -> None:  # noqa: A002 - the wire's word
         """Put an answer into this turn's write."""
