@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from ferrule.supervision.start import NATIVE, Starter, starting
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
+KEPT: list[Any] = []
 
 
 @pytest.fixture
@@ -287,13 +289,156 @@ class TestWorkThatWaits:
         assert seen == ["gone"]
 
 
+@pytest.mark.skipif(NATIVE, reason="this Python has a new task for each")
+class TestATaskWhoseWorkIsOver:
+    """It is used for the next work that waits, unless that could reach the first through it."""
+
+    async def carried_by(self, after: Any = None) -> weakref.ref[Any]:
+        """Let work wait, do something with its task at its end, and return which task it was, without keeping it."""
+        seen: list[weakref.ref[Any]] = []
+
+        async def work() -> None:
+            await asyncio.sleep(0.001)
+            task = asyncio.current_task()
+            assert task in asyncio.all_tasks()
+            seen.append(weakref.ref(task))
+            if after is not None:
+                after(task)
+
+        starting(asyncio.get_running_loop())(work(), "call", None)
+        await asyncio.sleep(0.01)
+        assert seen, "the work is not over"
+        return seen[0]
+
+    async def test_it_carries_the_next_work(self) -> None:
+        first = await self.carried_by()
+        assert first() is not None
+        assert first() not in asyncio.all_tasks()
+        for _ in range(3):
+            assert await self.carried_by() is first
+
+    async def test_it_carries_one_work_at_a_time(self) -> None:
+        loop, seen = asyncio.get_running_loop(), set[int]()
+
+        async def work() -> None:
+            seen.add(id(asyncio.current_task()))
+            await asyncio.sleep(0.001)
+
+        for _ in range(2):
+            for _ in range(10):
+                starting(loop)(work(), "call", None)
+            await asyncio.sleep(0.02)
+        assert len(seen) == 10
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            pytest.param(KEPT.append, id="kept"),
+            pytest.param(lambda task: task.cancel(), id="cancelled"),
+            pytest.param(lambda task: task.add_done_callback(lambda _: None), id="watched"),
+            pytest.param(lambda task: NAME.set("left behind"), id="with another context"),
+        ],
+    )
+    async def test_it_ends_where_the_next_could_reach_it(self, after: Any) -> None:
+        first = await self.carried_by(after)
+        left = first()
+        assert left is None or left.done()
+        assert await self.carried_by() is not first
+        KEPT.clear()
+
+    async def test_whoever_waits_for_it_learns_that_it_is_over(self, start: Any) -> None:
+        await self.carried_by()
+
+        async def work() -> None:
+            await asyncio.sleep(0.001)
+
+        async with asyncio.timeout(1):
+            await start(work())
+
+    @pytest.mark.parametrize("turns", range(3))
+    async def test_the_next_work_can_be_cancelled_and_may_fail(self, start: Any, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        ended: list[str] = []
+
+        async def wait(future: asyncio.Future[None]) -> None:
+            try:
+                await future
+            except BaseException as error:
+                ended.append(type(error).__name__)
+                raise
+
+        for spoil, told in (
+            (lambda future, task: task.cancel(), "CancelledError"),
+            (lambda future, task: future.set_exception(OSError()), "OSError"),
+            (lambda future, task: (future.set_result(None), task.cancel()), "CancelledError"),
+        ):
+            await self.carried_by()
+            future = loop.create_future()
+            task = start(wait(future))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            spoil(future, task)
+            await asyncio.wait([task])
+            assert ended.pop() == told
+            assert task.cancelled() or type(task.exception()).__name__ == told
+
+    async def test_the_next_work_may_wait_for_what_is_no_future(self, start: Any) -> None:
+        class Odd:
+            def __await__(self) -> Any:
+                yield "a text"
+
+        async def turn() -> None:
+            await asyncio.sleep(0)
+
+        async def wrong() -> None:
+            await Odd()
+
+        await self.carried_by()
+        await start(turn())
+        await self.carried_by()
+        with pytest.raises(RuntimeError, match="bad yield"):
+            await start(wrong())
+
+    async def test_only_so_many_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("ferrule.supervision.start.MOST_SPARE", 3)
+        starter = Starter(asyncio.get_running_loop())
+        seen: list[weakref.ref[Any]] = []
+
+        async def work() -> None:
+            seen.append(weakref.ref(asyncio.current_task()))
+            await asyncio.sleep(0.001)
+
+        for _ in range(10):
+            starter.start(work(), "call")
+        await asyncio.sleep(0.02)
+        gc.collect()
+        assert sum(task() is not None for task in seen) == 3
+
+
 class TestTheLoop:
+    def test_a_loop_that_is_closed_is_not_kept(self) -> None:
+        loops: list[weakref.ref[Any]] = []
+
+        async def main() -> None:
+            loop = asyncio.get_running_loop()
+            loops.append(weakref.ref(loop))
+            starting(loop)(asyncio.sleep(0.001), "call", None)
+            await asyncio.sleep(0.01)
+
+        for _ in range(3):
+            asyncio.run(main())
+        gc.collect()
+        assert [loop() is None for loop in loops] == [True, True, False]
+
     def test_a_loop_that_ends_with_a_spare_task_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         async def work() -> None:
             pass
 
         async def main() -> None:
-            starting(asyncio.get_running_loop())(work(), "call", None)
+            start = starting(asyncio.get_running_loop())
+            start(work(), "call", None)
+            start(asyncio.sleep(0.001), "call", None)
+            await asyncio.sleep(0.01)
 
         with caplog.at_level(logging.DEBUG, logger="asyncio"):
             asyncio.run(main())

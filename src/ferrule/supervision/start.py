@@ -4,8 +4,8 @@ Most calls never wait, and a task with its turn of the loop costs more than all 
 this from 3.12 on (`eager_start`). Before, a spare task lends the work its identity while it runs in place: whatever
 the work asks of `asyncio.current_task()` is asked of a real task, which then carries the work on if it waits.
 
-Rule: a task that lent its identity is used again only if nobody kept it, nothing cancelled it, and its context is as
-it was; one call can never reach another through it.
+Rule: a task that lent its identity, or carried work on to its end, is used again only if nobody kept it, nothing
+cancelled it, and its context is as it was; one call can never reach another through it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from sys import getrefcount
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 Work = Coroutine[object, object, None]
 Start = Callable[[Work, str, Context | None], "asyncio.Task[None] | None"]
@@ -32,26 +32,91 @@ DONE = object()
 _current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[object]] = getattr(tasks, "_current_tasks", {})
 """Where asyncio keeps which task runs on which loop, in the versions before `eager_start`."""
 
+_all_tasks: Any = getattr(tasks, "_all_tasks", WeakSet())
+_counted: set[ref[Any]] = _all_tasks.data
+_forget: Callable[[ref[Any]], None] = _all_tasks._remove  # noqa: SLF001
+"""Where asyncio keeps which tasks there are: a set of weak references, and what takes one out whose task is gone."""
+
+REFERENCES = 4
+"""How often a running task is referred to that nobody has kept: by asyncio, what woke it, and who counts."""
+
+MOST_SPARE = 128
+"""How many tasks without work are kept."""
+
 NATIVE = sys.version_info >= (3, 12)
+
+
+class Rest:
+    """What a task without work waits for: to asyncio, a future.
+
+    Work that begins to wait hands the future it waits for to it, so the task waits for that one from then on, without a
+    turn of the loop in between.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "_wake")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: asyncio.Future[object] | None = None
+        self._wake: Callable[[asyncio.Future[object]], object] | None = None
+
+    def begin(self) -> Rest:
+        """Return itself, ready for a task to wait for."""
+        self._asyncio_future_blocking = True  # what `await` does for a future: a task refuses one that nobody awaits
+        self._waiting = None
+        return self
+
+    @property
+    def begun(self) -> bool:
+        """Whether the task waits for it."""
+        return self._wake is not None
+
+    def wait_for(self, future: asyncio.Future[object], context: Context) -> None:
+        """Let the task wait for a future instead."""
+        assert self._wake is not None
+        self._waiting = future
+        future.add_done_callback(self._wake, context=context)
+        self._wake = None
+
+    # -- what a task asks of a future
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the task."""
+        return self._loop
+
+    def add_done_callback(self, wake: Callable[[asyncio.Future[object]], object], *, context: Context) -> None:
+        """Keep what wakes the task."""
+        self._wake = wake
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel what the task waits for. Return whether that could be done."""
+        return self._waiting is not None and self._waiting.cancel(msg)
 
 
 class SpareTask:
     """A task that runs nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("_loop", "_parked", "_waiting", "_work", "base", "begin", "context", "counted", "task")
+    __slots__ = ("_entry", "_rest", "_starter", "_waiting", "_work", "base", "begin", "context", "counted", "task")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        self._loop = loop
-        self._work: Generator[object, object, None] | None = None
-        self._waiting: object = None
-        self._parked: asyncio.Future[None] | None = None
+    def __init__(self, starter: Starter, context: Context) -> None:
+        self._starter = starter
+        self._waiting: object = DONE
+        """What adopted work waits for and its task does not know of yet; DONE where there is nothing."""
+        self._rest = Rest(starter.loop)
         self.base = context
         self.context = context.copy()
         carried: Any = self._carry()
         carried.send(None)
-        self.task: asyncio.Task[None] = asyncio.Task(carried, loop=loop, context=self.context)
+        self.task: asyncio.Task[None] = asyncio.Task(carried, loop=starter.loop, context=self.context)
+        self._entry: ref[Any] | None = None
+        """What it is counted by, once it was not counted for the first time."""
         self.counted = True
         """Whether asyncio counts it among its tasks, as it does a new one."""
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Be ready for work."""
+        self._work: Generator[object, object, None] | None = None
         in_place = self._in_place()
         in_place.send(None)
         self.begin: Callable[[Work], object] = in_place.send
@@ -71,56 +136,80 @@ class SpareTask:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
         self.counted = False
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-        tasks._unregister_task(self.task)  # noqa: SLF001
+        if self._entry is None:
+            self._entry = ref(self.task, _forget)
+        _counted.discard(self._entry)
 
     def adopt(self, waiting: object, name: str) -> asyncio.Task[None]:
         """Carry on the work that was begun last and waits for something now."""
         self._work = self.begin.__self__  # type: ignore[attr-defined]  # the generator
-        self._waiting = waiting
         del self.begin
         task = self.task
         del self.task  # the task holds this object, so this object lets go of the task
         task.set_name(name)
         if not self.counted:
+            self.counted = True
             task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
-            tasks._register_task(task)  # noqa: SLF001
-        if self._parked is not None and not self._parked.done():  # work that cancelled itself has ended it
-            self._parked.set_result(None)
+            _counted.add(self._entry)  # type: ignore[arg-type]
+        rest = self._rest
+        if not rest.begun:
+            self._waiting = waiting  # for its first step, which is due
+        elif self._starter.can_await(waiting) and not task.cancelling():
+            waiting._asyncio_future_blocking = False  # type: ignore[attr-defined]  # noqa: SLF001  # as a task does
+            rest.wait_for(waiting, self.context)  # type: ignore[arg-type]
+        else:
+            self._waiting = waiting
+            rest.wait_for(self._starter.nothing, self.context)
         return task
 
     @types.coroutine
     def _carry(self) -> Generator[object, None, None]:
-        """Run for the task: wait for work, then for what that waits for, and then carry it on."""
-        error: BaseException | None = None
-        try:
-            yield None  # a task that is cancelled before its first step would not begin what it is to end
-            if self._work is None:
-                self._parked = self._loop.create_future()
-                # What `await` does for a future: a task refuses one that nobody awaits.
-                self._parked._asyncio_future_blocking = True  # noqa: SLF001
-                yield self._parked
-        except BaseException as raised:
-            if self._work is None:
-                raise
-            error = raised
-        work = self._work
-        waiting = self._waiting
-        self._waiting = None
-        assert work is not None
-        if error is not None and _cancelled(waiting, error):
-            error = None
+        """Run for the task: wait for work, carry on what was begun in place, and wait for the next."""
+        rest: Rest | None = None  # a task that is cancelled before its first step would not begin what it is to end
         while True:
-            if error is not None:
-                try:
-                    waiting = work.throw(error)
-                except StopIteration:
-                    return
+            error: BaseException | None = None
             try:
-                yield waiting
-                break
+                yield rest
+                if self._work is None:
+                    yield self._rest.begin()
             except BaseException as raised:
+                if self._work is None:
+                    raise
                 error = raised
-        yield from work
+            work = self._work
+            assert work is not None
+            if error is None and self._waiting is DONE:
+                yield from work
+            else:
+                waiting = self._waiting
+                self._waiting = DONE
+                yield from _carried(work, waiting, error)
+                del waiting
+            del work, error
+            if not self._starter.take_back(self):
+                return
+            rest = self._rest.begin()
+
+
+@types.coroutine
+def _carried(
+    work: Generator[object, object, None], waiting: object, error: BaseException | None
+) -> Generator[object, None, None]:
+    """Wait for what work waits for, unless that was to be cancelled or failed already, and carry it on."""
+    if error is not None and _cancelled(waiting, error):
+        error = None
+    while True:
+        if error is not None:
+            try:
+                waiting = work.throw(error)
+            except StopIteration:
+                return
+        try:
+            yield waiting
+            break
+        except BaseException as raised:
+            error = raised
+    yield from work
 
 
 def _cancelled(waiting: object, error: BaseException) -> bool:
@@ -133,21 +222,26 @@ def _cancelled(waiting: object, error: BaseException) -> bool:
 class Starter:
     """Starts work on one loop."""
 
-    __slots__ = ("_loop", "_spare")
+    __slots__ = ("_spares", "loop", "nothing")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._spare: SpareTask | None = None
+        self.loop = loop
+        self._spares: list[SpareTask] = []
+        self.nothing: asyncio.Future[object] = loop.create_future()
+        """Is done."""
+        self.nothing.set_result(None)
 
     def start(self, work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
         """Run work until it first waits."""
-        loop = self._loop
-        spare = self._spare
-        self._spare = None
+        loop = self.loop
+        spares = self._spares
         if context is None:
             context = copy_context()
+        spare = None
+        if spares:
+            spare = spares.pop()
         if spare is None or (spare.base is not context and spare.base != context):
-            spare = SpareTask(loop, context)
+            spare = SpareTask(self, context)
         task = spare.task
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
@@ -165,8 +259,27 @@ class Starter:
         if waiting is not DONE:
             return spare.adopt(waiting, name)
         if getrefcount(task) == held and spare.context == context and not task.cancelling():
-            self._spare = spare
+            spares.append(spare)
         return None
+
+    def can_await(self, waiting: object) -> bool:
+        """Return whether a task may wait for this; whatever else a task is given to wait for it judges itself."""
+        if not isinstance(waiting, asyncio.Future) or waiting.get_loop() is not self.loop:
+            return False
+        return waiting._asyncio_future_blocking  # noqa: SLF001
+
+    def take_back(self, spare: SpareTask) -> bool:
+        """Keep the running task, whose work is over, for the next. Return whether that can be done."""
+        task = _current_tasks[self.loop]
+        if getrefcount(task) != REFERENCES or task.cancelling() or task._callbacks:  # noqa: SLF001
+            return False
+        if spare.context != spare.base or len(self._spares) >= MOST_SPARE:
+            return False
+        spare.task = task  # type: ignore[assignment]
+        spare.uncount()
+        spare.prepare()
+        self._spares.append(spare)
+        return True
 
 
 def _copied(context: Context | None) -> Context | None:
@@ -192,5 +305,8 @@ def starting(loop: asyncio.AbstractEventLoop) -> Start:
         return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)
     if start is None:
+        for other in list(_starts):
+            if other.is_closed():
+                del _starts[other]  # what starts work on a loop holds the loop, and its spare tasks
         start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
     return start
