@@ -33,6 +33,21 @@ IDLE_SECONDS = 10.0
 """After how long without work a thread ends."""
 
 
+class Forks:
+    """How often this process was forked off: no system call, where asking for its id is one for each job."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.count += 1
+
+
+_forks = Forks()
+
+
 class Returns:
     """Takes results from the threads back to one loop."""
 
@@ -88,8 +103,8 @@ class Job:
         self._result: Any = None
         self._error: BaseException | None = None
 
-    def run(self, process: int) -> None:
-        """Do the work, unless nobody wants it any more; called in a thread of this process."""
+    def run(self, forks: int) -> None:
+        """Do the work, unless nobody wants it any more; called in a thread that was begun after so many forks."""
         try:
             if not self.future.cancelled():
                 self._result = self.context.run(self.work, *self.args)
@@ -99,7 +114,7 @@ class Job:
             self._error = Left(raised)
         except BaseException as raised:  # whatever a handler raises belongs to its own call
             self._error = raised
-        if os.getpid() != process:
+        if _forks.count != forks:
             # The handler forked, and this is the child: it must not answer in its parent's name.
             os._exit(0)
 
@@ -252,7 +267,7 @@ class Threads:
             logger.warning("no more than %d worker threads can be started", self._count)
 
     def _serve(self) -> None:
-        process = os.getpid()
+        forks = _forks.count
         wake = threading.Lock()
         wake.acquire()
         seeking = True
@@ -265,7 +280,7 @@ class Threads:
                 continue
             job.started = self._clock()
             self._running.add(job)
-            job.run(process)
+            job.run(forks)
             self._running.discard(job)
             seeking = not self._jobs
             if seeking:
