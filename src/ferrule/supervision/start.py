@@ -237,10 +237,10 @@ class Starter:
         spares = self._spares
         if context is None:
             context = copy_context()
-        spare = None
-        if spares:
-            spare = spares.pop()
-        if spare is None or (spare.base is not context and spare.base != context):
+        if not spares:
+            spares.append(SpareTask(self, context))
+        spare = spares.pop()
+        if spare.base is not context and spare.base != context:
             spare = SpareTask(self, context)
         task = spare.task
         held = getrefcount(task)
