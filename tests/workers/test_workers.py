@@ -427,7 +427,7 @@ def test_a_worker_has_as_long_to_end_as_its_server_says(program: Start) -> None:
     began = time.monotonic()
     one.signal(signal.SIGTERM)
     assert one.end() == (0, "")
-    assert 2.2 <= time.monotonic() - began < 4.9
+    assert 2.2 <= time.monotonic() - began < 15.0  # not the 60 s of its lifespan
     assert not any(os.path.exists(f"/proc/{each}") for each in workers)
 
 
