@@ -10,9 +10,13 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakValueDictionary
 
+from ferrule.protocol.era import Eras
 from ferrule.runtime.batch import BatchPart
+from ferrule.runtime.dispatch import Dispatcher
 from ferrule.runtime.link import Link
+from ferrule.runtime.requests import DEFAULTS, LinkOptions
 from ferrule.runtime.sessionless import SessionlessLink
+from ferrule.schema.methods import Method
 from ferrule.wire.channel import Broadcast, Channel, Gap, Handling, Origin, Traits
 from ferrule.wire.messages import Id, Message, Notification, Request
 
@@ -105,6 +109,20 @@ class ObservedSends(Link):
     channels: WeakValueDictionary[int, ObservedChannel]
     """By the id of what they stand for, which lives as long as they do."""
 
+    def __init__(
+        self,
+        eras: Eras,
+        methods: Mapping[str, Method],
+        dispatcher: Dispatcher,
+        origin: Origin,
+        *,
+        options: LinkOptions = DEFAULTS,
+        on_opened: Callable[[Link], None] | None = None,
+        on_closed: Callable[[Link, Exception | None], None] | None = None,
+    ) -> None:
+        self.channels = WeakValueDictionary()
+        super().__init__(eras, methods, dispatcher, origin, options=options, on_opened=on_opened, on_closed=on_closed)
+
     def observed(self, channel: Channel) -> Channel:
         """Return what stands for a channel of the transport."""
         # What a part of a batch sends goes through the channel of the batch, which is observed.
@@ -149,19 +167,11 @@ class ObservedLink(ObservedSends):
 
     __slots__ = ("channels",)
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        self.channels = WeakValueDictionary()
-        super().__init__(*given, **options)
-
 
 class ObservedSessionlessLink(ObservedSends, SessionlessLink):
     """The link of all without a session, whose sent notifications are reported."""
 
     __slots__ = ("channels",)
-
-    def __init__(self, *given: Any, **options: Any) -> None:
-        self.channels = WeakValueDictionary()
-        super().__init__(*given, **options)
 
 
 def observed_kind(kind: type[L]) -> type[L]:
