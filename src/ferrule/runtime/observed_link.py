@@ -120,7 +120,7 @@ class ObservedSends(Link):
         on_opened: Callable[[Link], None] | None = None,
         on_closed: Callable[[Link, Exception | None], None] | None = None,
     ) -> None:
-        self.channels = WeakValueDictionary()
+        self.channels = WeakValueDictionary()  # type: ignore[misc]  # a slot of the classes below
         super().__init__(eras, methods, dispatcher, origin, options=options, on_opened=on_opened, on_closed=on_closed)
 
     def observed(self, channel: Channel) -> Channel:
