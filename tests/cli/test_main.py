@@ -227,9 +227,9 @@ WRONG = {
     "a target with a typo": (["list", "servre.py"], 1, 'no such file: servre.py. Did you mean "server.py"?'),
     "another ending": (["run", "server.pi"], 1, 'no such file or module: server.pi. Did you mean "server.py"?'),
     "an argument as an option": (
-        ["call", "server.py", "shout", "--loudness", "hi"],
+        ["call", "server.py", "shout", "--loudness=hi"],
         2,
-        "unrecognized arguments: --loudness hi. Arguments of a tool are written key=value.",
+        "unrecognized arguments: --loudness=hi. Arguments of a tool are written key=value.",
     ),
     "two files of one name": (["run", "server.py", "server.py"], 1, "would both be 'server': give one another name"),
     "a module nobody has": (["run", "no.such.module"], 1, "error: no such file or module: no.such.module"),
@@ -259,8 +259,8 @@ def test_what_is_wrong_is_one_sentence_and_a_failure(arguments, code, said, serv
 MISUSED = {
     "a command": (["rum", "--json"], 'there is no command "rum". Did you mean "run"?'),
     "an option": (
-        ["run", "server.py", "--prot", "1", "--json"],
-        'unrecognized arguments: --prot 1. Did you mean "--port"?',
+        ["run", "server.py", "--prot=1", "--json"],
+        'unrecognized arguments: --prot=1. Did you mean "--port"?',
     ),
     "a choice": (["receipts", "shw", "--json"], "invalid choice: 'shw'"),
     "a word that is missing": (["receipts", "show", "--json"], "the following arguments are required"),

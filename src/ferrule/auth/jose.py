@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from ferrule.budgets.weight import nests_too_deep
 from ferrule.errors import FerruleError, SetupError
 
 if TYPE_CHECKING:
@@ -366,6 +367,8 @@ def _decoded(part: str) -> bytes:
 
 def read_object(raw: bytes) -> dict[str, Any]:
     """Return a JSON object whose members have different names; raises BadToken."""
+    if nests_too_deep(raw):
+        raise BadToken("a part of the token is nested too deep")
     try:
         found = msgspec.json.decode(raw)
         # Issuers write JSON as we do. What comes out as it came in has no member twice: one of them would be missing.
