@@ -13,10 +13,11 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from table import PROBES, Probe  # noqa: E402
+from table import NO_BOUNDS, PERIODS, PROBES, Period, Probe  # noqa: E402
 
 from ferrule.budgets import process  # noqa: E402
 from ferrule.budgets.account import Account  # noqa: E402
+from ferrule.testing import run_in_virtual_time  # noqa: E402
 
 for _module in sorted(HERE.glob("probes_*.py")):
     importlib.import_module(_module.stem)
@@ -25,13 +26,21 @@ PAGE = HERE.parents[1] / "docs" / "guides" / "limits.md"
 BUDGETED = re.compile(r"^\| [^|]+ \| [^|]+ \| `(ferrule\.budgets\.[\w.]+)`", re.MULTILINE)
 
 
+def value_of(where: str) -> float:
+    """Return the number that stands at a place of the code."""
+    module, _, name = where.rpartition(".")
+    found = getattr(importlib.import_module(module), name)
+    return getattr(found, "limit", found)
+
+
 def limit_of(each: Probe) -> int:
     """Return the limit that is in force for a probe."""
-    if each.lowered is not None:
-        return each.lowered
-    module, _, name = each.where.rpartition(".")
-    found = getattr(importlib.import_module(module), name)
-    return int(getattr(found, "limit", found))
+    return int(value_of(each.where)) if each.lowered is None else each.lowered
+
+
+def time_of(each: Period) -> float:
+    """Return the time that is in force for a probe."""
+    return value_of(each.where) if each.lowered is None else each.lowered
 
 
 def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
@@ -45,7 +54,7 @@ def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
 
 def test_every_probe_is_of_a_row_of_the_page():
     page = PAGE.read_text(encoding="utf-8")
-    assert [where for where in PROBES if f"`{where}`" not in page] == []
+    assert [where for where in [*PROBES, *PERIODS, *NO_BOUNDS] if f"`{where}`" not in page] == []
 
 
 @pytest.mark.parametrize("each", PROBES.values(), ids=PROBES.keys())
@@ -58,3 +67,15 @@ def test_a_bound_holds(each: Probe, factor: int, more: int, taken: bool):
     """BUD-22."""
     limit = limit_of(each)
     assert asyncio.run(each.attempt(limit, limit * factor + more)) is taken
+
+
+@pytest.mark.parametrize("each", PERIODS.values(), ids=PERIODS.keys())
+@pytest.mark.parametrize(
+    ("factor", "stands"),
+    [(0.99, True), (1.01, False), (1000, False)],
+    ids=["shortly before", "shortly after", "a thousandfold"],
+)
+def test_a_time_ends(each: Period, factor: float, stands: bool):
+    """BUD-22."""
+    lasts = time_of(each)
+    assert run_in_virtual_time(each.attempt(lasts, lasts * factor)) is stands
