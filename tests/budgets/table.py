@@ -3,7 +3,7 @@
 A probe is an async function that takes the limit in force and a size, brings that size to the real thing, and returns
 whether it was taken. That of a time (`period`) runs on a virtual clock: it takes the time in force and the seconds that
 pass, and returns whether the thing still stands after them. What is on the page and bounds nothing that a peer sends or
-holds says so with `no_bound`. Each module `tests/budgets/probes_*.py` registers its own; `test_table.py` tries them all.
+holds says so with `no_bound`. Each module `tests/budgets/probes_*.py` registers its own; `test_table.py` tries all.
 """
 
 from __future__ import annotations
