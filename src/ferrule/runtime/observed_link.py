@@ -5,9 +5,8 @@ Rule: only where an observer overrides `notification_sent` is a link of these cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextvars import Context
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ferrule.protocol.era import Eras
@@ -17,7 +16,7 @@ from ferrule.runtime.link import Link
 from ferrule.runtime.requests import DEFAULTS, LinkOptions
 from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.schema.methods import Method
-from ferrule.wire.channel import Broadcast, Channel, Gap, Handling, Origin, Traits
+from ferrule.wire.channel import Broadcast, Channel, ForwardingChannel, Handling, Origin
 from ferrule.wire.messages import Id, Message, Notification, Request
 
 if TYPE_CHECKING:
@@ -26,58 +25,14 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound=Link)
 
 
-class ObservedChannel:
+class ObservedChannel(ForwardingChannel):
     """Reports the notifications that are sent on a channel; in all else it is that channel."""
 
-    __slots__ = (
-        "__weakref__",
-        "_channel",
-        "_link",
-        "add_headers",
-        "agreed",
-        "close",
-        "context",
-        "hear_gaps",
-        "release",
-        "stand",
-        "traits",
-        "wait_writable",
-        "withdrawn",
-    )
+    __slots__ = ("_link",)
 
     def __init__(self, channel: Channel, link: Link) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self._link = link
-        self.traits: Traits = channel.traits
-        self.context: Context | None = channel.context
-        self.wait_writable: Callable[[], Coroutine[Any, Any, None]] = channel.wait_writable
-        self.close: Callable[..., None] = channel.close
-        self.withdrawn: Callable[[], None] = channel.withdrawn
-        self.release: Callable[[], None] = channel.release
-        self.add_headers: Callable[[Mapping[str, str]], None] = channel.add_headers
-        self.agreed: Callable[[str], None] = channel.agreed
-        self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
-        self.stand: Callable[[], None] = channel.stand
-
-    @property
-    def congested(self) -> bool:
-        """Whether `wait_writable` would wait."""
-        return self._channel.congested
-
-    @property
-    def bytes_in(self) -> int:
-        """How many bytes came."""
-        return self._channel.bytes_in
-
-    @property
-    def bytes_out(self) -> int:
-        """How many bytes were written."""
-        return self._channel.bytes_out
-
-    @property
-    def short_session(self) -> str:
-        """How the id of the session begins."""
-        return self._channel.short_session
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Send one message, or a batch, and report it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from ferrule.transports.contract import Transport
-from ferrule.wire.channel import Broadcast, Channel, Gap, Handling, Origin, Receiver
+from ferrule.wire.channel import Broadcast, Channel, ForwardingChannel, Handling, Origin, Receiver
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Message
 
@@ -94,37 +94,13 @@ class _Heard:
         self._receiver.channel_lost(said, error)
 
 
-class _Said:
+class _Said(ForwardingChannel):
     """A channel that notes what is sent on it while it is open."""
 
     def __init__(self, channel: Channel, messages: list[Recorded]) -> None:
-        self._channel = channel
+        super().__init__(channel)
         self._messages = messages
-        self.traits = channel.traits
-        self.context = channel.context
-        self.withdrawn: Callable[[], None] = channel.withdrawn
-        self.release: Callable[[], None] = channel.release
-        self.add_headers: Callable[[Mapping[str, str]], None] = channel.add_headers
-        self.agreed: Callable[[str], None] = channel.agreed
-        self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
-        self.stand: Callable[[], None] = channel.stand
         self.open = True
-
-    @property
-    def congested(self) -> bool:
-        return self._channel.congested
-
-    @property
-    def bytes_in(self) -> int:
-        return self._channel.bytes_in
-
-    @property
-    def bytes_out(self) -> int:
-        return self._channel.bytes_out
-
-    @property
-    def short_session(self) -> str:
-        return self._channel.short_session
 
     def send(self, message: Message | Sequence[Message]) -> None:
         if self.open:
@@ -140,9 +116,6 @@ class _Said:
         if self.open:
             self._messages.append(Recorded("client", msgspec.json.decode(broadcast.text_under(tag))))
         self._channel.send_broadcast(broadcast, tag)
-
-    async def wait_writable(self) -> None:
-        await self._channel.wait_writable()
 
     def close(self, reason: str = "") -> None:
         self.open = False

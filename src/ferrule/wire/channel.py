@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -174,6 +174,72 @@ class ChannelDefaults:
 
     def stand(self) -> None:
         """Do nothing: there is no such stream."""
+
+
+class ForwardingChannel:
+    """A channel that is another one in all it does; inherit from it to see what is sent."""
+
+    __slots__ = (
+        "__weakref__",
+        "_channel",
+        "add_headers",
+        "agreed",
+        "context",
+        "hear_gaps",
+        "release",
+        "stand",
+        "traits",
+        "wait_writable",
+        "withdrawn",
+    )
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.traits: Traits = channel.traits
+        self.context: Context | None = channel.context
+        self.wait_writable: Callable[[], Coroutine[Any, Any, None]] = channel.wait_writable
+        self.withdrawn: Callable[[], None] = channel.withdrawn
+        self.release: Callable[[], None] = channel.release
+        self.add_headers: Callable[[Mapping[str, str]], None] = channel.add_headers
+        self.agreed: Callable[[str], None] = channel.agreed
+        self.hear_gaps: Callable[[Callable[[Gap], None]], None] = channel.hear_gaps
+        self.stand: Callable[[], None] = channel.stand
+
+    @property
+    def congested(self) -> bool:
+        """Whether `wait_writable` would wait."""
+        return self._channel.congested
+
+    @property
+    def bytes_in(self) -> int:
+        """How many bytes came."""
+        return self._channel.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes were written."""
+        return self._channel.bytes_out
+
+    @property
+    def short_session(self) -> str:
+        """How the id of the session begins."""
+        return self._channel.short_session
+
+    def send(self, message: Message | Sequence[Message]) -> None:
+        """Send one message, or a batch."""
+        self._channel.send(message)
+
+    def send_with(self, message: Message | Sequence[Message], handling: Handling) -> None:
+        """Send as `send` does."""
+        self._channel.send_with(message, handling)
+
+    def send_broadcast(self, broadcast: Broadcast, tag: bytes | None) -> None:
+        """Send a notification that goes to many channels."""
+        self._channel.send_broadcast(broadcast, tag)
+
+    def close(self, reason: str = "") -> None:
+        """End the channel."""
+        self._channel.close(reason)
 
 
 class Receiver(Protocol):
