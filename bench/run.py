@@ -227,12 +227,13 @@ def main() -> int:
     for _ in range(chosen.starts):
         measure(choice, results)
     verdicts = judge(results, judged(chosen.scenarios, chosen.only))
+    # First of all it is kept: whatever cannot be shown, an hour of measuring is not lost.
+    kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
     print(report(results, verdicts))
     if chosen.before is not None:
         print(compared(results))
     if chosen.readme:
         print("\n" + readme_table(results, count_packages()))
-    kept = [write_record(chosen.name, record_of(chosen, pace, results, verdicts))]
     for record in (results.core_ops, results.sustained):
         if record is not None:
             kept.append(write_record(f"{record['workload_id']}_{stamp()}", record))

@@ -48,7 +48,8 @@ COLUMNS = (
 
 def _ratio(row: dict, own: dict) -> str:
     name = "cpu_us" if "cpu_us" in row else "cpu_ms"
-    return f"{row[name] / own[name]:.2f}x" if own else "-"
+    # In a window that is too short for the system's clock an operation costs nothing.
+    return f"{row[name] / own[name]:.2f}x" if own.get(name) else "-"
 
 
 def _lines(rows: list[list[str]]) -> list[str]:
