@@ -93,6 +93,10 @@ class HttpLoad:
             answer_bytes=self._answer_bytes,
         )
 
+    def addresses(self) -> list[Address]:
+        """Return where each connection asks."""
+        return self._server.sessions(self._count)
+
     def close(self) -> None:
         """Close every connection; the sessions stay."""
         for connection in self._connections.values():
@@ -100,7 +104,7 @@ class HttpLoad:
         self._poll.close()
 
     def _connect(self) -> None:
-        for connection in self._open(self._server.sessions(self._count)):
+        for connection in self._open(self.addresses()):
             self._connections[connection.socket.fileno()] = connection
             self._poll.register(connection.socket, select.EPOLLIN)
         self._ask(list(self._connections.values()))

@@ -20,6 +20,7 @@ from ferrule.errors import SetupError, StoreUnavailable
 from ferrule.stores.contracts import Notice, SessionRecord, StoredTask
 from ferrule.stores.records import VERSION, encode_session
 from ferrule.stores.redis.backend import RedisBackend
+from ferrule.stores.redis.cluster import TOKENS_KEPT
 from ferrule.stores.redis.connection import RedisAway
 from ferrule.stores.redis.lane import DEADLINE, MOST_WAITING, MOST_WAITING_BYTES
 from ferrule.stores.stores import Stores
@@ -792,6 +793,33 @@ def test_nothing_of_nodes_and_streams_is_kept_for_ever(redis: RedisServer) -> No
             assert redis.command("SCARD", "f:ferrule:sub:news") < 30
             for key in redis.command("KEYS", "*"):
                 assert redis.command("PTTL", key) > 0, key
+
+    run(use())
+
+
+def test_tokens_of_locks_are_not_kept_for_ever_and_never_fall(redis: RedisServer) -> None:
+    """Also not where the last one was forgotten, was counted by an earlier build, or was lost with everything."""
+
+    async def use() -> None:
+        async with Stores.redis(redis.url) as stores:
+
+            async def taken() -> int:
+                token = await stores.locks.acquire("x", 5.0)
+                assert token is not None
+                assert await stores.locks.renew("x", token, 5.0)
+                assert await stores.locks.release("x", token)
+                return token
+
+            redis.command("SET", "f:ferrule:fence:x", 41)
+            assert await taken() == 42
+            (key,) = redis.command("KEYS", "f:ferrule:fence:*")
+            assert TOKENS_KEPT < redis.command("TTL", key) <= TOKENS_KEPT + 5
+            tokens = [42]
+            for loss in (("DEL", key), ("FLUSHALL",)):
+                redis.command(*loss)
+                tokens += [await taken(), await taken()]
+            assert tokens == sorted(set(tokens))
+            assert 0 < redis.command("TTL", key) <= TOKENS_KEPT + 5
 
     run(use())
 

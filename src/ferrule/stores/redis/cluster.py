@@ -19,6 +19,9 @@ from ferrule.stores.redis.scripts import (
 MOST_NODES = 10_000
 MOST_ENTRIES = 10_000
 """Of one kind."""
+TOKENS_KEPT = 7 * 86400.0
+"""How many seconds the last token of a lock is kept. After that, or where Redis has lost it, the next one is larger
+because it is the time of Redis in microseconds; only a clock that was set back meanwhile could make it smaller."""
 
 
 class RedisNodes:
@@ -108,7 +111,7 @@ class RedisLocks:
     async def acquire(self, name: str, ttl: float) -> int | None:
         """Take a lock. Return its token, None where another has it."""
         keys = [self._redis.key("k", name), self._redis.key("fence", name)]
-        token = await self._redis.run(ACQUIRE, keys, round(ttl * 1000))
+        token = await self._redis.run(ACQUIRE, keys, round(ttl * 1000), round((ttl + TOKENS_KEPT) * 1000))
         return int(token) or None
 
     async def renew(self, name: str, token: int, ttl: float) -> bool:

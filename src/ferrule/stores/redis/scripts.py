@@ -314,10 +314,17 @@ return string.format('%.6f', granted)
 )
 
 ACQUIRE = Script("""
--- KEYS: lock, its last token. ARGV: ttl.
+-- KEYS: lock, its last token. ARGV: ttl, milliseconds the last token is kept.
 if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local token = redis.call('INCR', KEYS[2])
-redis.call('SET', KEYS[1], token, 'PX', ARGV[1])
+if token == 1 then
+  -- The first, or the last one is forgotten: microseconds are larger than any token of an earlier time.
+  local time = redis.call('TIME')
+  token = time[1] * 1000000 + time[2]
+  redis.call('SET', KEYS[2], string.format('%.0f', token))
+end
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+redis.call('SET', KEYS[1], string.format('%.0f', token), 'PX', ARGV[1])
 return token
 """)
 
