@@ -207,7 +207,9 @@ class TokenVerifier(Verifier):
                 return self._wait(running, facts, shown, token, resource)
         except (BadToken, CannotCheck) as reason:
             return self._refused(facts, shown, token, reason, resource, now)
-        self._took(token, found)
+        self.cache.keep(token, found)
+        if found.principal.scopes:
+            self._note_scopes(found.principal)
         return self._judge(facts, shown, found, resource, now)
 
     def _too_many(self) -> Refusal | Awaitable[Refusal]:
@@ -245,15 +247,12 @@ class TokenVerifier(Verifier):
         self._checks.pop(token, None)
         self.failures.end(sender)
         if not task.cancelled() and task.exception() is None:
-            self._took(token, task.result())
-
-    def _took(self, token: bytes, known: KnownToken) -> None:
-        """Keep what a token says; that it says more than every caller's does is noted."""
-        self.cache.keep(token, known)
-        if known.principal.scopes:
+            known = task.result()
+            self.cache.keep(token, known)
             self._note_scopes(known.principal)
 
     def _note_scopes(self, principal: Principal) -> None:
+        """Log that a token says more than every caller's does."""
         more = principal.scopes.difference(self.resource.scopes)
         if more:
             shown = " ".join(sorted(more)[:MOST_NOTED])
