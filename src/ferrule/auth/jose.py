@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from ferrule.budgets.bounds import MAX_NESTING
 from ferrule.budgets.weight import nests_too_deep
 from ferrule.errors import FerruleError, SetupError
 
@@ -370,7 +371,7 @@ def _decoded(part: str) -> bytes:
 
 def read_object(raw: bytes) -> dict[str, Any]:
     """Return a JSON object whose members have different names; raises BadToken."""
-    if nests_too_deep(raw):
+    if len(raw) > MAX_NESTING and nests_too_deep(raw):
         raise BadToken("a part of the token is nested too deep")
     try:
         found = msgspec.json.decode(raw)
