@@ -57,6 +57,7 @@ class Verification:
             return self._reported(refusal)
         except Exception as error:
             return self._reported(_failed(error))
+        verdict: Verdict
         if isinstance(answer, Principal):
             verdict = self._unexpired(answer)
         elif inspect.isawaitable(answer):
