@@ -10,7 +10,18 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from forgery import base64url
 
-from ferrule.auth.jose import ASYMMETRIC, BadToken, Key, der_signature, make_key, read_key, read_object, sign, verify
+from ferrule.auth.jose import (
+    ASYMMETRIC,
+    BadToken,
+    Key,
+    der_signature,
+    make_key,
+    read_key,
+    read_object,
+    read_part,
+    sign,
+    verify,
+)
 
 ORDER_8 = bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05")
 OTHER_ORDER_8 = bytes.fromhex("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a")
@@ -169,3 +180,13 @@ def test_json_that_two_readers_could_read_differently_is_refused(raw: bytes) -> 
 )
 def test_json_is_read_however_it_is_written(raw: bytes) -> None:
     assert read_object(raw) == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "part", ["eyJhIjoiPz8_In0=", "eyJhIjoiPz8/In0", "eyJhIjoifn5+In0", "eyJhIjoxf", "eyJh!joxfQ", "é30"]
+)
+def test_a_part_that_is_not_base64url_is_refused(part: str) -> None:
+    """RFC 7515 §2: without padding, without the characters of plain base64, of no impossible length."""
+    assert read_part("eyJhIjoiPz8_In0") == {"a": "???"}
+    with pytest.raises(BadToken, match="base64url"):
+        read_part(part)

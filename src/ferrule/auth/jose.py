@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from binascii import a2b_base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from ferrule.budgets.bounds import MAX_NESTING
 from ferrule.budgets.weight import nests_too_deep
 from ferrule.errors import FerruleError, SetupError
 
@@ -52,10 +52,8 @@ SMALL_ORDER = frozenset(
 """The y of points of Ed25519 whose order divides 8, and other spellings of them."""
 LONGEST_HEADER = 2736
 """Characters of a header of 2 KiB."""
-_PLAIN = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""From base64url to base64; what only base64 has becomes a character that neither has."""
-_PADDING = (b"", b"===", b"==", b"=")
-"""By the rest of the length; no text of base64 has a rest of 1, and the padding for it is refused."""
+_PADDING = ("", "", "==", "=")
+"""Of base64, by the rest of a text's length; none has a rest of 1."""
 
 Algorithm = Literal["RS256", "PS256", "ES256", "EdDSA", "Ed25519"]
 SignatureCheck = Callable[[bytes, bytes], object]
@@ -344,9 +342,11 @@ def read_header(token: str) -> dict[str, Any]:
 
 def split_token(token: str) -> tuple[str, str, str]:
     """Return header, payload and signature of a token as they are written, which prove nothing; raises BadToken."""
-    header, _, rest = token.partition(".")
-    payload, _, signature = rest.partition(".")
-    if not header or not payload or not signature or "." in signature or len(header) > LONGEST_HEADER:
+    parts = token.split(".", 3)
+    if len(parts) != 3:
+        raise BadToken("the token is no signed token")
+    header, payload, signature = parts
+    if not header or not payload or not signature or len(header) > LONGEST_HEADER:
         raise BadToken("the token is no signed token")
     return header, payload, signature
 
@@ -358,22 +358,30 @@ def read_part(part: str) -> dict[str, Any]:
 
 def _decoded(part: str) -> bytes:
     """Decode base64url without padding; the characters of plain base64 are refused (RFC 7515 §2)."""
+    rest = len(part) % 4
+    if rest == 1 or "+" in part or "/" in part or "=" in part:
+        raise BadToken("a part of the token is not base64url")
+    plain = part.replace("-", "+").replace("_", "/") + _PADDING[rest]
     try:
-        padded = part.encode("ascii").translate(_PLAIN) + _PADDING[len(part) % 4]
-        return a2b_base64(padded, strict_mode=True)
+        # To msgspec a text is base64 where bytes are wanted: it is as strict as binascii, and twice as fast.
+        return msgspec.convert(plain, bytes)
     except ValueError:
         raise BadToken("a part of the token is not base64url") from None
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
     """Return a JSON object whose members have different names; raises BadToken."""
-    if nests_too_deep(raw):
+    if len(raw) > MAX_NESTING and nests_too_deep(raw):
         raise BadToken("a part of the token is nested too deep")
     try:
         found = msgspec.json.decode(raw)
-        # Issuers write JSON as we do. What comes out as it came in has no member twice: one of them would be missing.
-        if type(found) is dict and msgspec.json.encode(found) == raw:
-            return found
+        if type(found) is dict:
+            # A comma stands before each member but the first. With no other comma, no object has a member twice.
+            if raw.count(b",") == len(found) - 1:
+                return found
+            # Issuers write JSON as we do. What comes out as it came in lacks no member that came twice.
+            if msgspec.json.encode(found) == raw:
+                return found
     except (ValueError, msgspec.MsgspecError, RecursionError):
         # What is no JSON to both is refused below.
         pass

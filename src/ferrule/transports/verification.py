@@ -57,12 +57,16 @@ class Verification:
             return self._reported(refusal)
         except Exception as error:
             return self._reported(_failed(error))
-        if not isinstance(answer, Principal) and inspect.isawaitable(answer):
+        verdict: Verdict
+        if isinstance(answer, Principal):
+            verdict = self._unexpired(answer)
+        elif inspect.isawaitable(answer):
             return answer
-        checked = self._checked(answer)
+        else:
+            verdict = self._checked(answer)
         if self._observer is None:
-            return checked
-        return self._reported(checked)
+            return verdict
+        return self._reported(verdict)
 
     async def wait(self, pending: Awaitable[Verdict]) -> Verdict:
         """Return a verdict that takes a while, within the verifier's time."""
@@ -90,15 +94,19 @@ class Verification:
 
     def _checked(self, answer: object) -> Verdict:
         if isinstance(answer, Principal):
-            if answer.expired(self.clock()):
-                return Unauthorized(EXPIRED)
-            return answer
+            return self._unexpired(answer)
         if isinstance(answer, Anonymous | Refusal):
             return answer
         kind = type(self.verifier).__name__
         # What it is stays out of the log: who returns nonsense may return the token.
         what = type(answer).__name__
         return _failed(TypeError(f"{kind}.verify returned a {what}: not a Principal, ANONYMOUS or a Refusal"))
+
+    def _unexpired(self, principal: Principal) -> Principal | Refusal:
+        expires = principal.expires
+        if expires is not None and self.clock() >= expires:
+            return Unauthorized(EXPIRED)
+        return principal
 
     def _reported(self, verdict: Verdict) -> Verdict:
         """Report a verdict to observers, and return it."""
@@ -121,14 +129,14 @@ class Verification:
     def kept_until(self, verdict: Principal | Anonymous) -> float:
         """Return until when a verdict also holds for further requests with the same head, by `clock`."""
         until = self.clock() + self.verifier.keep
-        if not isinstance(verdict, Principal):
-            return until
-        if verdict.confirmation:
-            # A proof of possession is for one request (RFC 9449 §4.3).
-            return 0.0
-        if verdict.expires is None:
-            return until
-        return min(until, verdict.expires)
+        if isinstance(verdict, Principal):
+            if verdict.confirmation:
+                # A proof of possession is for one request (RFC 9449 §4.3).
+                return 0.0
+            expires = verdict.expires
+            if expires is not None and expires < until:
+                return expires
+        return until
 
 
 def require_verified(verifier: Verifier, host: str, what: str, *, client_ca: object, allow_remote: bool) -> None:

@@ -32,6 +32,8 @@ TIMES = (int, float)
 LATEST = 2**53
 """A time beyond it is no time."""
 ONLY_IN_ID_TOKENS = frozenset({"nonce", "at_hash", "c_hash"})
+SAYS_KIND = ONLY_IN_ID_TOKENS | {"typ", "token_use"}
+"""What may say that a token is no access token."""
 RIGHTS = frozenset({"scope", "scp", "permissions", "client_id"})
 """What an access token has and an ID token has not; Entra writes roles into both."""
 
@@ -103,16 +105,36 @@ class ClaimRules:
         return not self._audiences
 
     def check(self, claims: Mapping[str, Any], now: float, resource: str) -> None:
-        """Raise BadToken for claims that let nobody in; `resource` is the audience where no other was set."""
+        """Raise BadToken for claims that let nobody in; `resource` is the audience where no other was set.
+
+        What most tokens say is found right here; whatever is not plain is left to the check of that claim.
+        """
+        get = claims.get
         if self._has_tenants:
             self._check_tenant(claims)
-        elif claims.get("iss") != self.issuer:
+        elif get("iss") != self.issuer:
             raise BadToken("the token is of another issuer")
-        self._check_times(claims, now)
-        self._check_audience(claims, resource)
+        expires = get("exp")
+        # NumericDate may have a fraction; no issuer writes one for exp, and a text is never a time (RFC 7519 §2).
+        if type(expires) is not int or not 0 < expires < LATEST:
+            raise BadToken("the token does not say when it expires")
+        if now >= expires + self._leeway:
+            raise BadToken("the token has expired")
+        latest = now + self._leeway
+        begins = get("nbf")
+        if begins is not None:
+            _check_begin("nbf", begins, latest)
+        issued = get("iat")
+        if issued is not None and (type(issued) is not int or not 0 <= issued <= latest):
+            _check_begin("iat", issued, latest)
+        audience = get(self._audience_claim)
+        if not audience or audience != resource or self._audiences:
+            self._check_audience(claims, resource)
         if self._required:
             self._check_required(claims)
-        _check_kind(claims)
+        subject = get("sub")
+        if type(subject) is not str or not 0 < len(subject) <= LONGEST_NAME or not SAYS_KIND.isdisjoint(claims):
+            _check_kind(claims)
         if self._names_client and not self.client(claims):
             raise BadToken("the token names no client, so it is no access token")
 
@@ -126,21 +148,6 @@ class ClaimRules:
         for name, value in self._required.items():
             if claims.get(name) != value:
                 raise BadToken(f"the claim {name} is not what it must be")
-
-    def _check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        expires = claims.get("exp")
-        # NumericDate may have a fraction; no issuer writes one for exp, and a text is never a time (RFC 7519 §2).
-        if type(expires) is not int or not 0 < expires < LATEST:
-            raise BadToken("the token does not say when it expires")
-        leeway = self._leeway
-        if now >= expires + leeway:
-            raise BadToken("the token has expired")
-        begins = claims.get("nbf")
-        if begins is not None:
-            _check_begin("nbf", begins, now + leeway)
-        issued = claims.get("iat")
-        if issued is not None:
-            _check_begin("iat", issued, now + leeway)
 
     def _check_audience(self, claims: Mapping[str, Any], resource: str) -> None:
         said = claims.get(self._audience_claim)
@@ -166,10 +173,13 @@ class ClaimRules:
         expires = claims.get("exp")
         if expires is not None:
             expires += self._leeway
+        client = claims.get("client_id")
+        if type(client) is not str or not 0 < len(client) <= LONGEST_NAME:
+            client = self.client(claims)
         return Principal(
             issuer=claims["iss"],
             subject=claims.get("sub", ""),
-            client=self.client(claims),
+            client=client,
             scopes=scopes,
             expires=expires,
             claims=claims,

@@ -111,7 +111,8 @@ class SignedTokens(TokenVerifier):
         except KeysUnavailable as reason:
             raise CannotCheck(str(reason)) from None
         if key is not None:
-            return self._verified(token, key, algorithm, claims, now)
+            verify_signature(token, key, algorithm)
+            return self._known(key, claims, now)
         if not self.keys.may_look():
             raise BadToken("the token is signed with a key nobody knows")
         return self._check_later(token, algorithm, identity, claims)
@@ -124,10 +125,11 @@ class SignedTokens(TokenVerifier):
             raise CannotCheck(str(reason)) from None
         if key is None:
             raise BadToken("the token is signed with a key nobody knows")
-        return self._verified(token, key, algorithm, claims, self.clock())
-
-    def _verified(self, token: str, key: Key, algorithm: str, claims: Mapping[str, Any], now: float) -> KnownToken:
         verify_signature(token, key, algorithm)
+        return self._known(key, claims, self.clock())
+
+    def _known(self, key: Key, claims: Mapping[str, Any], now: float) -> KnownToken:
+        """Return what a token says whose signature is right."""
         scopes = self.rules.scopes(claims)
         if scopes:
             scopes = self.resource.hierarchy.expand(scopes)

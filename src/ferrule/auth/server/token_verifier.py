@@ -48,6 +48,7 @@ CARRIERS_WITHOUT_HEADERS = ("tcp", "unix")
 LONGEST_HEADER = 8 * 1024
 BEARER = "bearer"
 DPOP = "dpop"
+SCHEMES = frozenset({BEARER, DPOP})
 
 TOKEN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/"
 _IN_QUERY = re.compile(r"[?&]access_token=", re.IGNORECASE)
@@ -90,7 +91,7 @@ def read_credentials(facts: RequestFacts) -> Credentials | None:
         raise Malformed(f"the header Authorization is longer than {LONGEST_HEADER} characters")
     scheme, _, token = header.partition(" ")
     scheme = scheme.lower()
-    if scheme not in (BEARER, DPOP):
+    if scheme not in SCHEMES:
         return None
     token = token.strip(" ")
     # Several headers come joined with a comma, which no token has.
@@ -207,7 +208,9 @@ class TokenVerifier(Verifier):
                 return self._wait(running, facts, shown, token, resource)
         except (BadToken, CannotCheck) as reason:
             return self._refused(facts, shown, token, reason, resource, now)
-        self._took(token, found)
+        self.cache.keep(token, found)
+        if found.principal.scopes:
+            self._note_scopes(found.principal)
         return self._judge(facts, shown, found, resource, now)
 
     def _too_many(self) -> Refusal | Awaitable[Refusal]:
@@ -245,15 +248,12 @@ class TokenVerifier(Verifier):
         self._checks.pop(token, None)
         self.failures.end(sender)
         if not task.cancelled() and task.exception() is None:
-            self._took(token, task.result())
-
-    def _took(self, token: bytes, known: KnownToken) -> None:
-        """Keep what a token says; that it says more than every caller's does is noted."""
-        self.cache.keep(token, known)
-        if known.principal.scopes:
+            known = task.result()
+            self.cache.keep(token, known)
             self._note_scopes(known.principal)
 
     def _note_scopes(self, principal: Principal) -> None:
+        """Log that a token says more than every caller's does."""
         more = principal.scopes.difference(self.resource.scopes)
         if more:
             shown = " ".join(sorted(more)[:MOST_NOTED])
@@ -289,7 +289,10 @@ class TokenVerifier(Verifier):
             verdict = certified(facts.certificate)
             if isinstance(verdict, Anonymous):
                 return self.resource.missing(resource)
-            return self._with_scopes(verdict, resource, dpop=False)
+            needed = self.resource.scopes
+            if needed and not verdict.scopes.issuperset(needed):
+                return self.resource.insufficient(resource, needed)
+            return verdict
         return self.resource.missing(resource)
 
     def _refused(
@@ -328,9 +331,11 @@ class TokenVerifier(Verifier):
             except BadToken as reason:
                 self.failures.count(self.proxies.sender(facts), now)
                 return self.resource.invalid(resource, str(reason), dpop=dpop or self._needs_proof)
-        verdict = self._with_scopes(principal, resource, dpop=dpop)
-        if proof is None or self._shared is None or verdict is not principal:
-            return verdict
+        needed = self.resource.scopes
+        if needed and not principal.scopes.issuperset(needed):
+            return self.resource.insufficient(resource, needed, dpop=dpop)
+        if proof is None or self._shared is None:
+            return principal
         return self._note(self._shared, proof, principal, facts, resource, now)
 
     async def _note(
@@ -356,12 +361,6 @@ class TokenVerifier(Verifier):
         self.failures.count(self.proxies.sender(facts), now)
         headers = self.resource.challenge(resource, "invalid_dpop_proof", dpop=True)
         return self._with_nonce(headers, reason, now)
-
-    def _with_scopes(self, principal: Principal, resource: str, *, dpop: bool) -> Verdict:
-        needed = self.resource.scopes
-        if needed and not principal.scopes.issuperset(needed):
-            return self.resource.insufficient(resource, needed, dpop=dpop)
-        return principal
 
     def _with_nonce(self, headers: Mapping[str, str], reason: Exception, now: float) -> Refusal:
         more = {}
