@@ -291,20 +291,21 @@ def _ecdsa_check(public: EllipticCurvePublicKey, algorithm: str) -> SignatureChe
 
 
 def der_signature(first: bytes, second: bytes) -> bytes:
-    """Return the two numbers of a signature as DER writes them (RFC 3279 §2.2.3)."""
-    numbers = _der_number(first) + _der_number(second)
+    """Return the two numbers of a signature as DER writes them (RFC 3279 §2.2.3).
+
+    Without leading zeros, save the one that keeps the highest bit of a number from being a sign.
+    """
+    first = first.lstrip(b"\0")
+    if not first or first[0] >= 0x80:
+        first = b"\0" + first
+    second = second.lstrip(b"\0")
+    if not second or second[0] >= 0x80:
+        second = b"\0" + second
+    numbers = b"\x02%c%b\x02%c%b" % (len(first), first, len(second), second)
     size = len(numbers)
     if size < 0x80:
         return b"\x30%c%b" % (size, numbers)
     return b"\x30\x81%c%b" % (size, numbers)
-
-
-def _der_number(number: bytes) -> bytes:
-    """Return a number without leading zeros, save the one that keeps its highest bit from being a sign."""
-    number = number.lstrip(b"\0")
-    if not number or number[0] >= 0x80:
-        number = b"\0" + number
-    return b"\x02%c%b" % (len(number), number)
 
 
 def _ed25519_check(public: Ed25519PublicKey) -> SignatureCheck:
