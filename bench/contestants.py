@@ -16,6 +16,10 @@ BOTH = (Era.HANDSHAKE, Era.STATELESS)
 
 FERRULE, SKETCH, CONSTANT = "ferrule", "flat-sketch", "constant-answer"
 HTTP_SKETCH = "http-sketch"
+EAGER_SKETCH, BARE_LOOP = "eager-sketch", "bare-loop"
+TASK_FLOORS = (SKETCH, EAGER_SKETCH)
+"""Servers on stdio that do next to nothing, but have a task for each call, so that it can wait."""
+STDIO_FLOORS = (*TASK_FLOORS, BARE_LOOP)
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
 OWN_ROUTED = "ferrule-routed"
 OWN_BEFORE = "ferrule-before"
@@ -25,7 +29,7 @@ OWN_STORES = "ferrule-redis"
 OWN_PROTECTED = (OWN_CACHED, OWN_RS256, OWN_ES256)
 RS256_ALONE, ES256_ALONE = "rs256 alone", "es256 alone"
 YARDSTICKS = (
-    SKETCH,
+    *STDIO_FLOORS,
     HTTP_SKETCH,
     CONSTANT,
     OWN_STDIO,
@@ -133,9 +137,12 @@ def routed() -> list[Contestant]:
 
 def contestants() -> list[Contestant]:
     """List who takes part over stdio and in memory, installed or not, in the order of the tables."""
+    own_source = {"PYTHONPATH": str(PROJECT / "src")}
     return [
         ferrule(),
         Contestant(SKETCH, (sys.executable, _script("sketch.py"))),
+        Contestant(EAGER_SKETCH, (sys.executable, _script("eager_sketch.py")), environment=own_source),
+        Contestant(BARE_LOOP, (sys.executable, _script("bare_loop.py"))),
         _node_peer("ts-sdk-1.32.2", TS1, "servers/ts1_server.mjs", (Era.HANDSHAKE,)),
         _node_peer("ts-server-2.4.0", TS2, "servers/ts2_server.mjs", BOTH),
         _python_peer("mcp-2.3.0", MCP2, "servers/mcp2_server.py", BOTH, "pairs/mcp2_pair.py"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, SKETCH, Contestant, is_python, layered, routed
+from bench.contestants import CONSTANT, FERRULE, STDIO_FLOORS, TASK_FLOORS, Contestant, is_python, layered, routed
 from bench.core_ops import run_sustained, run_workload
 from bench.memory import measure_pair
 from bench.messages import ESCAPES, LISTED_TOOLS, OPERATIONS, OWN_TOOLS, SIZES, Era, Operation, echo_of
@@ -33,8 +33,8 @@ class LoadScenario:
     python_only: bool = False
     more: bool = False
     """Whether the servers offer the further tools, and take large messages."""
-    sketched: bool = False
-    """Whether the flat sketch takes part, which has four tools, a resource and nothing else."""
+    floors: tuple[str, ...] = ()
+    """Which of the sketches take part, which have four tools, a resource and nothing else."""
     operations: tuple[tuple[str, Operation], ...] = ()
     """What is asked for, each with the name of its case; without any, the operation of the scenario's name."""
     load: type[Load] = Load
@@ -52,22 +52,22 @@ def _echoes(name: str, phrase: str) -> list[LoadScenario]:
     """Return echoes of every size; the largest is a group of its own, for not every server takes it."""
     made = [(label, echo_of(size, phrase)) for label, size in SIZES.items()]
     return [
-        LoadScenario(name, HANDSHAKE, (1,), "sizes", more=True, sketched=True, operations=tuple(made[:-1])),
+        LoadScenario(name, HANDSHAKE, (1,), "sizes", more=True, floors=STDIO_FLOORS, operations=tuple(made[:-1])),
         LoadScenario(name, HANDSHAKE, (1,), name, more=True, operations=tuple(made[-1:])),
     ]
 
 
 LOADS = (
-    LoadScenario("call", BOTH, (1, 2, 4, 64), sketched=True),
-    LoadScenario("call_sync", HANDSHAKE, (1, 64), sketched=True),
-    LoadScenario("echo", HANDSHAKE, (64,), sketched=True),
+    LoadScenario("call", BOTH, (1, 2, 4, 64), floors=STDIO_FLOORS),
+    LoadScenario("call_sync", HANDSHAKE, (1, 64), floors=STDIO_FLOORS),
+    LoadScenario("echo", HANDSHAKE, (64,), floors=STDIO_FLOORS),
     LoadScenario("search", HANDSHAKE, (1, 64), "search", python_only=True),
-    LoadScenario("list", HANDSHAKE, (1,), "long list", LISTED_TOOLS - OWN_TOOLS, sketched=True),
+    LoadScenario("list", HANDSHAKE, (1,), "long list", LISTED_TOOLS - OWN_TOOLS, floors=STDIO_FLOORS),
     LoadScenario("unknown", HANDSHAKE, (1, 64), "unknown", LISTED_TOOLS - OWN_TOOLS),
-    LoadScenario("read", HANDSHAKE, (1, 64), "read", more=True, sketched=True),
+    LoadScenario("read", HANDSHAKE, (1, 64), "read", more=True, floors=STDIO_FLOORS),
     LoadScenario("records", HANDSHAKE, (1,), "more", more=True),
     LoadScenario("records_null", HANDSHAKE, (1,), "more", more=True),
-    LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True, sketched=True),
+    LoadScenario("wait", HANDSHAKE, (1, 64, 1024), "wait", more=True, floors=TASK_FLOORS),
     # Not every server keeps the order of many calls at once: two groups, so that it has its figure for one.
     LoadScenario("progress", HANDSHAKE, (1,), "progress", more=True, load=ProgressLoad),
     LoadScenario("progress", HANDSHAKE, (16,), "progress of many", more=True, load=ProgressLoad),
@@ -92,9 +92,8 @@ def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Re
         first = loads[0]
         speakers = [contestant for contestant in field if era in contestant.eras]
         if first.python_only:
-            speakers = [one for one in speakers if is_python(one.name) and one.name not in (SKETCH, CONSTANT)]
-        if not first.sketched:
-            speakers = [one for one in speakers if one.name != SKETCH]
+            speakers = [one for one in speakers if is_python(one.name) and one.name not in (*STDIO_FLOORS, CONSTANT)]
+        speakers = [one for one in speakers if one.name in first.floors or one.name not in STDIO_FLOORS]
         cases = [case for load in loads for case in load.cases(era)]
         start = partial(Server, era=era, extra_tools=first.extra_tools, more=first.more)
         race(speakers, start, cases, pace, results)

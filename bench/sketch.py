@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -135,29 +135,58 @@ def fixed_results(extra_tools: int) -> dict[str, msgspec.Raw]:
     return {method: msgspec.Raw(encode(result)) for method, result in results.items()}
 
 
-class Lines(asyncio.Protocol):
+READ_SIZE = 64 * 1024
+
+
+def write_all(data: bytes) -> None:
+    """Write to standard output, waiting for a slow reader."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(1, left) :]
+        except BlockingIOError:
+            select.select([], [1], [])
+
+
+class Lines:
     """Requests in by the line; the answers of one turn of the loop out in one write."""
 
     def __init__(self, fixed: dict[str, msgspec.Raw]) -> None:
         self.loop = asyncio.get_running_loop()
         self.ended = self.loop.create_future()
+        self.begin: Callable[[Coroutine[Any, Any, None]], object] = self.loop.create_task
         self.fixed = fixed
         self.tools = {**TOOLS, "add_sync": self.add_sync}
         self.worker = Worker(self.loop)
-        self.rest = b""
+        self.parts: list[bytes] = []
         self.ready: list[bytes] = []
+        self.flush_due = False
 
-    def data_received(self, data: bytes) -> None:
-        """Take whole lines, keep the rest."""
-        *lines, self.rest = (self.rest + data).split(b"\n")
-        for line in lines:
-            message = decode(line)
-            if message.method == "tools/call":
-                self.loop.create_task(self.call(message))
-            elif message.method == "resources/read":
-                self.loop.create_task(self.read(message))
-            elif message.id is not None:
-                self.answer(message.id, self.fixed[message.method])
+    def readable(self) -> None:
+        """Read, take whole lines, keep the rest; what is answered meanwhile leaves with them."""
+        data = os.read(0, READ_SIZE)
+        if not data:
+            self.loop.remove_reader(0)
+            self.ended.set_result(None)
+            return
+        first, *others = data.split(b"\n")
+        self.parts.append(first)
+        if others:
+            lines = [b"".join(self.parts), *others]
+            self.parts = [lines.pop()]
+            self.flush_due = True
+            for line in lines:
+                self.take(decode(line))
+            self.flush()
+
+    def take(self, message: Incoming) -> None:
+        """Begin to answer one message."""
+        if message.method == "tools/call":
+            self.begin(self.call(message))
+        elif message.method == "resources/read":
+            self.begin(self.read(message))
+        elif message.id is not None:
+            self.answer(message.id, self.fixed[message.method])
 
     async def call(self, message: Incoming) -> None:
         """Run one tool."""
@@ -175,36 +204,35 @@ class Lines(asyncio.Protocol):
 
     def answer(self, id: int | str, result: Any) -> None:  # noqa: A002 - the wire's word
         """Put an answer into this turn's write."""
-        if not self.ready:
+        if not self.flush_due:
+            self.flush_due = True
             self.loop.call_soon(self.flush)
         self.ready.append(encode(Answer(id, result)))
 
     def flush(self) -> None:
-        """Write everything that is ready, waiting for a slow reader."""
-        left = memoryview(b"\n".join(self.ready) + b"\n")
-        self.ready.clear()
-        while left:
-            try:
-                left = left[os.write(1, left) :]
-            except BlockingIOError:
-                select.select([], [1], [])
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """End with the input."""
-        self.ended.set_result(None)
+        """Write everything that is ready."""
+        self.flush_due = False
+        if self.ready:
+            write_all(b"\n".join([*self.ready, b""]))
+            self.ready.clear()
 
 
-async def serve(extra_tools: int) -> None:
+async def serve(lines_for: Callable[[dict[str, msgspec.Raw]], Lines]) -> None:
     """Answer on standard output until standard input ends."""
-    loop = asyncio.get_running_loop()
-    lines = Lines(fixed_results(extra_tools))
-    await loop.connect_read_pipe(lambda: lines, os.fdopen(0, "rb", 0))
+    lines = lines_for(fixed_results(chosen_tools()))
+    os.set_blocking(0, False)
+    lines.loop.add_reader(0, lines.readable)
     await lines.ended
 
 
-if __name__ == "__main__":
+def chosen_tools() -> int:
+    """Read from the command line how many tools a list has besides the first three."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--transport", choices=["stdio"], default="stdio")
     parser.add_argument("--tools", type=int, default=0)
     parser.add_argument("--more", action="store_true", help="no more tools, but the largest messages as well")
-    uvloop.run(serve(parser.parse_args().tools))
+    return parser.parse_args().tools
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(Lines))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contestants import FERRULE, is_native
+from bench.contestants import BARE_LOOP, FERRULE, TASK_FLOORS, YARDSTICKS, is_native
 from bench.floors import Verdict
 from bench.reported import REPORTED
 from bench.results import Results, cpu_of
@@ -77,19 +77,30 @@ def case_table(results: Results, scenario: str, case: str) -> str:
 
 
 def native_table(results: Results) -> str:
-    """Show in which cases Ferrule is ahead of the best peer in Rust or Go; nothing where none took part."""
-    rows = [["beside Rust and Go, CPU µs", "ferrule", "best of them", "", "times ours", ""]]
+    """Show whether Ferrule is ahead of the best peer, beside what Python costs at least; only where Rust or Go ran.
+
+    "With a task" is the least of the sketches in which a call can wait, "bare" the loop in which it cannot.
+    """
+    titles = ["beside Rust and Go, CPU µs", "ferrule", "best other", "", "times ours", "", "with a task", "bare"]
+    rows = [titles]
     for scenario, case in results.cases():
-        own = cpu_of(results.best(scenario, case, FERRULE))
-        natives = [name for name in results.contestants(scenario, case) if is_native(name)]
-        costs = {name: cpu_of(results.best(scenario, case, name)) for name in natives}
-        if not own or not any(costs.values()):
+        names = results.contestants(scenario, case)
+        costs = {name: cpu_of(results.best(scenario, case, name)) for name in names}
+        peers = [name for name in names if costs[name] and name not in (FERRULE, *YARDSTICKS)]
+        own = costs.get(FERRULE)
+        if not own or not any(is_native(name) for name in peers):
             continue
-        best = min(costs, key=costs.__getitem__)
+        best = min(peers, key=costs.__getitem__)
         ratio = costs[best] / own
         word = "ahead" if ratio > TIE else "behind" if ratio < 1 / TIE else "tie"
-        rows.append([f"{scenario} {case}", _small(own), _small(costs[best]), best, f"{ratio:.2f}", word])
+        floors = [_least(costs, TASK_FLOORS), _least(costs, (BARE_LOOP,))]
+        rows.append([f"{scenario} {case}", _small(own), _small(costs[best]), best, f"{ratio:.2f}", word, *floors])
     return "\n".join(_lines(rows)) if len(rows) > 1 else ""
+
+
+def _least(costs: dict[str, float], names: tuple[str, ...]) -> str:
+    found = [costs[name] for name in names if costs.get(name)]
+    return _small(min(found)) if found else "-"
 
 
 def core_ops_table(record: dict) -> str:

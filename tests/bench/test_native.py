@@ -108,14 +108,26 @@ def test_native_peers_are_no_python_peers() -> None:
 
 def test_the_table_beside_them_names_the_best_and_who_is_ahead() -> None:
     results = Results()
+    results.add("call", "x2", "ferrule", 1, {"cpu_us": 1.0})
+    results.add("call", "x2", "ts-sdk-1.32.2", 1, {"cpu_us": 2.0})
     assert native_table(results) == ""
     for case, costs in {"x1": (10.0, 8.0, 90.0), "x64": (5.0, 7.0, 6.0), "x4": (10.0, 10.5, 20.0)}.items():
         for name, cost in zip(("ferrule", "rmcp-3.8.0", "go-sdk-1.8.0"), costs, strict=True):
             results.add("call", case, name, 1, {"cpu_us": cost})
     _, one, many, four = native_table(results).splitlines()
-    assert one.split()[-3:] == ["rmcp-3.8.0", "0.80", "behind"]
-    assert many.split()[-3:] == ["go-sdk-1.8.0", "1.20", "ahead"]
-    assert four.split()[-3:] == ["rmcp-3.8.0", "1.05", "tie"]
+    assert one.split()[-5:] == ["rmcp-3.8.0", "0.80", "behind", "-", "-"]
+    assert many.split()[-5:] == ["go-sdk-1.8.0", "1.20", "ahead", "-", "-"]
+    assert four.split()[-5:] == ["rmcp-3.8.0", "1.05", "tie", "-", "-"]
+
+
+def test_the_table_beside_them_shows_the_floors_and_takes_the_best_of_all_peers() -> None:
+    results = Results()
+    costs = {"ferrule": 10.0, "rmcp-3.8.0": 9.0, "ts-sdk-1.32.2": 8.0}
+    floors = {"flat-sketch": 7.5, "eager-sketch": 6.0, "bare-loop": 4.0}
+    for name, cost in {**costs, **floors}.items():
+        results.add("call", "x1", name, 1, {"cpu_us": cost})
+    _, one = native_table(results).splitlines()
+    assert one.split()[-6:] == ["8.0", "ts-sdk-1.32.2", "0.80", "behind", "6.0", "4.0"]
 
 
 def test_native_peers_are_built_by_nothing_else() -> None:
