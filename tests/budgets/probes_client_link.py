@@ -73,7 +73,7 @@ def introduced(request: dict[str, Any]) -> Raw | None:
 async def waits(work: Any, seconds: float) -> bool:
     """Return whether something that fails in the end is still waited for after so many seconds."""
     task = asyncio.ensure_future(work)
-    await asyncio.sleep(seconds)
+    await asyncio.wait([task], timeout=seconds)
     still = not task.done()
     task.cancel()
     with suppress(asyncio.CancelledError, FerruleError):
