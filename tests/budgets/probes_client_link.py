@@ -14,9 +14,10 @@ from table import no_bound, period, probe
 
 from ferrule import Client, Reconnect
 from ferrule.client.features import requests, task_watch
+from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.inbox import Inbox
 from ferrule.client.link.opening import EraMemory
-from ferrule.errors import FerruleError, InvalidAnswer
+from ferrule.errors import FerruleError, HeaderMismatch, InvalidAnswer
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
 from ferrule.supervision.scope import Scope
@@ -246,6 +247,32 @@ async def pages(limit: int, size: int) -> bool:
             except InvalidAnswer as refusal:
                 return "pages" not in str(refusal)
     return True
+
+
+@probe("ferrule.client.link.conversation.MAX_FRESH_PAGES", clamps=True)
+async def pages_read_again(limit: int, size: int) -> bool:
+    """A server that refuses a call for its headers, and has so many pages of tools."""
+    read = 0
+
+    def answer(request: dict[str, Any]) -> Raw | None:
+        nonlocal read
+        if request["method"] == "server/discover":
+            return DISCOVERED
+        if request["method"] == "tools/list":
+            read += 1
+            return Raw(b'{"tools":[]}') if read == size else Raw(b'{"tools":[],"nextCursor":"%d"}' % read)
+        if read:
+            return Raw(b'{"content":[]}')
+        error = b'{"code":%d,"message":"headers"}' % HeaderMismatch.code
+        server.channel.send(Raw(b'{"jsonrpc":"2.0","id":%d,"error":%b}' % (request["id"], error)))
+        return None
+
+    server = Scripted(answer)
+    # Only HTTP repeats arguments in headers; that is all that is not there in memory.
+    with mock.patch.object(Conversation, "mirrors", True):
+        async with Client(server, mode="stateless") as client:
+            await client.call_tool("t")
+    return read == size
 
 
 @probe("Reconnect(max_attempts=…)", lowered=4)

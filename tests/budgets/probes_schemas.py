@@ -11,7 +11,7 @@ from table import no_bound, probe
 
 from ferrule.errors import SetupError
 from ferrule.validation import checker, graph, patterns
-from ferrule.validation.checker import Checker, given_schema
+from ferrule.validation.checker import Checker, foreign_checker, given_schema
 from ferrule.validation.violations import InvalidOutput, TooCostly, excerpt
 
 MUCH = 10**9
@@ -151,6 +151,22 @@ async def copies_of_a_listing(limit: int, size: int) -> bool:
     """One member is missing; the copy of its object holds a value for each six bytes."""
     with mock.patch.multiple(checker, COPIES_BUDGET=limit, LISTING_BUDGET=MUCH):
         return described(compiled({"required": ["b"]}), {"a": "x" * (6 * size - len('{"a":""}'))})
+
+
+@probe("ferrule.validation.checker.LONGEST_KEPT", clamps=True)
+async def a_kept_schema(limit: int, size: int) -> bool:
+    schema = {"type": "object", "title": ""}
+    schema["title"] = "x" * (min(size, 2 * limit) - len(msgspec.json.encode(schema)))
+    return foreign_checker(schema, "here") is foreign_checker(schema, "here")
+
+
+@probe("ferrule.validation.checker.MOST_KEPT", clamps=True)
+async def kept_schemas(limit: int, size: int) -> bool:
+    checker._kept_foreign_checker.cache_clear()
+    first = foreign_checker({"type": "object", "title": "0"}, "here")
+    for number in range(1, min(size, 2 * limit)):
+        foreign_checker({"type": "object", "title": str(number)}, "here")
+    return foreign_checker({"type": "object", "title": "0"}, "here") is first
 
 
 @probe("ferrule.validation.violations.SHOWN_LENGTH", clamps=True)

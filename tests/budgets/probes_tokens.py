@@ -185,7 +185,7 @@ async def a_long_proof(limit: int, size: int) -> bool:
 
 def proves(now: float = 0.0, identity: str = "") -> bool:
     """Return whether a proof is taken at that time that was made at second 0."""
-    with mock.patch.object(dpop.secrets, "token_urlsafe", lambda _: identity or "i"):
+    with mock.patch.object(dpop.secrets, "token_urlsafe", return_value=identity or "i"):
         proof = make_proof(make_key(), "POST", HERE, now=0.0)
     try:
         ProofChecker().check(proof, method="POST", url=HERE, now=now)
