@@ -53,6 +53,8 @@ class Waiters(list[asyncio.Future[None]]):
 
 BACKLOG_MESSAGES = 2
 """How many messages of the greatest size may wait for one peer, however little waits for the others."""
+FRAMING = 64
+"""Bytes that frame a message, at most: the end of a line, a header, or the head of a WebSocket frame."""
 LEAST_BACKLOG = 4 * 1024 * 1024
 """How many bytes may wait for one peer, however small the greatest size of a message is."""
 
@@ -142,7 +144,7 @@ class Backlog:
 
 def most_waiting(max_message_size: int) -> int:
     """Return how many bytes may wait for one peer."""
-    return max(LEAST_BACKLOG, BACKLOG_MESSAGES * max_message_size)
+    return max(LEAST_BACKLOG, BACKLOG_MESSAGES * (max_message_size + FRAMING))
 
 
 backlog = Backlog(process.answers)

@@ -67,7 +67,7 @@ def refuse_unbounded(schema: Node, place: str, max_subschemas: int | None = None
 def _refuse_large_minimum(schema: Node, place: str) -> None:
     for name in _MINIMA:
         minimum = schema.get(name)
-        if isinstance(minimum, int) and minimum > MAX_MINIMUM:
+        if isinstance(minimum, int | float) and minimum > MAX_MINIMUM:
             raise SetupError(f"{place}: {name} is more than any value can have")
 
 

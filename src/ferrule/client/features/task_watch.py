@@ -173,8 +173,12 @@ class TaskWatch:
         if state.status != "input_required":
             return
         questions = state.input_requests or {}
-        if len(questions) > MAX_QUESTIONS or len(self._asked) + len(questions) > MOST_ASKED:
-            self._failure = InvalidAnswer(f"the task {self._id} asks more than {MAX_QUESTIONS} questions at once")
+        # A question is named again at each look until it is answered, and counts once.
+        asked = self._asked.keys() | questions.keys()
+        if len(questions) > MAX_QUESTIONS or len(asked) > MOST_ASKED:
+            self._failure = InvalidAnswer(
+                f"the task {self._id} asks more than {MAX_QUESTIONS} questions at once, or {MOST_ASKED} in all"
+            )
             self._news.set()
             return
         for key, request in questions.items():

@@ -33,7 +33,7 @@ class GraphqlKeywords(TypedDict, total=False):
     max_cost: PositiveInt
     """What a document may cost: a field counts once, inside a list once for each entry the list is taken to have."""
     max_operations: PositiveInt
-    """How many operations may run at once; one more is answered 503."""
+    """How many operations may run at once over HTTP; one more is answered 503."""
     max_websockets: PositiveInt
     """How many WebSockets may be open at once."""
     max_subscriptions: PositiveInt

@@ -31,7 +31,7 @@ class GraphqlSettings(Struct, frozen=True, kw_only=True):
     max_cost: PositiveInt = 10_000
     """What a document may cost: a field counts once, inside a list once for each entry the list is taken to have."""
     max_operations: PositiveInt = 1000
-    """How many operations may run at once; one more is answered 503."""
+    """How many operations may run at once over HTTP; one more is answered 503."""
     max_websockets: PositiveInt = 1000
     """How many WebSockets may be open at once."""
     max_subscriptions: PositiveInt = 100

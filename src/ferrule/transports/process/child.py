@@ -70,13 +70,20 @@ class StderrLines:
         self._rest = b""
 
     def __call__(self, data: bytes) -> None:
-        """Hand on the lines that are complete, at the end (no data) or in an endless line also the rest."""
+        """Hand on the lines that are complete, at the end (no data) also the rest; a long line goes in pieces."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if self._rest and (not data or len(self._rest) > LINE_SIZE):
-            lines.append(self._rest)
-            self._rest = b""
+            whole = len(self._rest)
+            if data:
+                whole -= len(self._rest) % LINE_SIZE
+            lines.append(self._rest[:whole])
+            self._rest = self._rest[whole:]
         for line in lines:
-            self._take(line.decode("utf-8", "replace").rstrip("\r"))
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        for at in range(0, max(len(line), 1), LINE_SIZE):
+            self._take(line[at : at + LINE_SIZE].decode("utf-8", "replace").rstrip("\r"))
 
 
 def stderr_writer(sink: StderrSink) -> Callable[[bytes], object]:
@@ -318,6 +325,7 @@ class RunningChild:
         if exited and pipes.stdout_ended and self._stderr.ended:
             self._lose()
         elif self._settling is None and (exited or pipes.stdout_ended or pipes.stdin_broken):
+            self._bytes_seen = self._channel.bytes_in
             self._settling = self._loop.call_later(SETTLE_TIME, self._settle)
 
     def _settle(self) -> None:

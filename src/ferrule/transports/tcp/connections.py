@@ -28,7 +28,7 @@ from ferrule.transports.sockets.admission import Admission
 from ferrule.transports.sockets.bind import hung_up, prepare
 from ferrule.transports.sockets.observed import connections_of
 from ferrule.transports.sockets.tls import peer_certificate
-from ferrule.transports.stream import StreamChannel, frame_as_lines, frame_with_headers
+from ferrule.transports.stream import LOOKS_AT_WRITING, StreamChannel, frame_as_lines, frame_with_headers
 from ferrule.transports.tcp.settings import AUTHENTICATE, ServedSettings
 from ferrule.transports.verification import CallerWatch, Verification
 from ferrule.wire.channel import Origin, Receiver, Traits
@@ -47,6 +47,7 @@ LAST_GRACE = 1.0
 TOKEN_TIME = 5.0
 """How long a peer may take to show its token."""
 LONGEST_TOKEN_FRAME = 8 * 1024
+"""How many bytes it may take for that, the headers of the frame included."""
 NO_TOKEN = f"Unauthorized: begin with the notification {AUTHENTICATE} and its param token"
 LAST_WORDS_TIME = 10.0
 """How long a peer may take nothing of what was said to it before the end."""
@@ -55,7 +56,7 @@ LAST_WORDS_TIME = 10.0
 class ServedChannel(StreamChannel):
     """The channel to one peer that reached us."""
 
-    __slots__ = ("_heard", "_left", "_quiet_since", "_reception", "link", "watch")
+    __slots__ = ("_heard", "_last_look", "_quiet_since", "_reception", "link", "watch")
 
     traits = Traits(closes_on_garbage=True)
 
@@ -67,10 +68,29 @@ class ServedChannel(StreamChannel):
         self.link = link
         self._reception = reception
         self._heard = 0
-        self._left = -1
         self._quiet_since = self._loop.time()
+        self._last_look: asyncio.TimerHandle | None = None
+        """Looks next whether the peer takes our last words, once the channel is closed."""
         self.watch: CallerWatch | None = None
         """Closes the channel when the principal at its other end expires."""
+
+    def close(self, reason: str = "") -> None:
+        """Write what was sent, then end the stream; a peer that takes nothing of it is cut in the end."""
+        was_closing = self._closing
+        super().close(reason)
+        if not was_closing and self.backlog:
+            self._see_out(-1, 0.0)
+
+    def _see_out(self, left: int, since: float) -> None:
+        """Wait for as long as the peer takes some of what is left for it."""
+        now = self._loop.time()
+        if self.backlog != left:
+            left = self.backlog
+            since = now
+        elif now - since >= LAST_WORDS_TIME:
+            self.abort()
+            return
+        self._last_look = self._loop.call_later(LAST_WORDS_TIME / LOOKS_AT_WRITING, self._see_out, left, since)
 
     def _end_handed_over(self) -> None:
         """Answer what was asked before the end, then end too."""
@@ -81,6 +101,8 @@ class ServedChannel(StreamChannel):
         """Called when the connection is gone: report it to the link, and free the place."""
         if self.watch is not None:
             self.watch.cancel()
+        if self._last_look is not None:
+            self._last_look.cancel()
         try:
             super()._lose()
         finally:
@@ -92,24 +114,15 @@ class ServedChannel(StreamChannel):
         return hung_up(self._transport.get_extra_info("socket"))
 
     def look_after(self, now: float, idle_timeout: float | None) -> None:
-        """Cut a peer that does not take our last words, and let one go that says nothing and waits for nothing."""
+        """Let a peer go that says nothing and waits for nothing."""
         if self._closing:
-            self._see_out(now)
-        elif self.bytes_in != self._heard:
+            return
+        if self.bytes_in != self._heard:
             self._heard = self.bytes_in
             self._quiet_since = now
         elif idle_timeout is not None and now - self._quiet_since >= idle_timeout and not self._reception.busy(self):
             logger.info("a peer sent nothing for %g s: closed", idle_timeout)
             self.close("idle")
-
-    def _see_out(self, now: float) -> None:
-        """Wait for as long as the peer takes some of what is left for it."""
-        left = self._transport.get_write_buffer_size()
-        if left != self._left:
-            self._left = left
-            self._quiet_since = now
-        elif now - self._quiet_since >= LAST_WORDS_TIME:
-            self.abort()
 
 
 class Arrival(asyncio.Protocol):
@@ -240,7 +253,7 @@ def _take_frame(shown: bytearray, framing: str) -> bytes | None:
             raise Unauthorized(NO_TOKEN)
         return None
     start, end = found
-    if end - start > LONGEST_TOKEN_FRAME:
+    if end > LONGEST_TOKEN_FRAME:
         raise Unauthorized(NO_TOKEN)
     frame = bytes(shown[start:end])
     del shown[:end]

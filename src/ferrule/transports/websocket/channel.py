@@ -416,14 +416,16 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
     def _answer(self, payload: bytes) -> None:
         if self._closing:
             return
-        self._pongs += len(payload) + 2 if self.congested else 0
+        pong = self._writer.frame(FIN | PONG, payload)
+        if self.congested:
+            self._pongs += len(pong)
         if self._pongs > MAX_PONGS:
             self._owed = payload
             return
         # RFC 6455 §5.5.3. In the order of the conversation: what was said before the ping leaves before the pong.
         self._flush()
         self._flush_due = True
-        self._write(self._writer.frame(FIN | PONG, payload))
+        self._write(pong)
 
     def _read_on(self) -> None:
         if not self._paused:

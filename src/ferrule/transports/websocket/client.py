@@ -170,7 +170,7 @@ class Upgrading(asyncio.Protocol):
         head, ended, rest = self._read.partition(b"\r\n\r\n")
         if head[: len(HTTP)] != HTTP[: len(head)]:
             self.answered.set_exception(ConnectFailed(NOT_HTTP))
-        elif len(head) > MAX_ANSWER_HEAD:
+        elif len(head) + len(ended) > MAX_ANSWER_HEAD:
             self.answered.set_exception(ConnectFailed("the head of the answer is too long"))
         elif ended:
             self._read = rest
