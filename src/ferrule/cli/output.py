@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -61,7 +62,7 @@ def error_line(sentence: str) -> str:
 
 def shown(text: str) -> str:
     """Return a text of a peer for a terminal: its lines and tabs stay, other control characters are escapes."""
-    if UNSAFE.search(text) is None:
+    if re.search(UNSAFE, text) is None:
         return text
     lines = []
     for line in text.split("\n"):
@@ -120,7 +121,7 @@ class Output:
             return
         lines = msgspec.json.format(text, indent=2).decode().split("\n")
         # JSON lets through what is no control character of ASCII; in a string it may be an escape of JSON's own.
-        self._write("\n".join(UNSAFE.sub(_json_escape, line) for line in lines) + "\n")
+        self._write("\n".join(re.sub(UNSAFE, _json_escape, line) for line in lines) + "\n")
 
     def text(self, text: str) -> None:
         """Write a text of a peer, and the end of its last line."""

@@ -16,7 +16,7 @@ CERTIFICATE = "certificate"
 OFFLINE = "offline_access"
 """Asks for a refresh token; it is no right of its own, and a resource never asks for it (MCP AUTH-10)."""
 
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+_SCOPE = r"[\x21\x23-\x5b\x5d-\x7e]+"
 """RFC 6749 §3.3."""
 
 
@@ -90,7 +90,7 @@ def require_scopes(given: Collection[str], where: str) -> tuple[str, ...]:
     if isinstance(given, str):
         raise SetupError(f"{where} must be a list of scopes, not the str {given!r}")
     for scope in given:
-        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        if not isinstance(scope, str) or not re.fullmatch(_SCOPE, scope):
             raise SetupError(f"{where}: {scope!r} is no scope: a word without blanks, quotes and backslashes")
         if "*" in scope:
             raise SetupError(f"{where}: {scope!r} is a wildcard: name what is needed, and nothing else")

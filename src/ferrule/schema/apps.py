@@ -17,7 +17,7 @@ APPS = "io.modelcontextprotocol/ui"
 
 PAGE_TYPE = "text/html;profile=mcp-app"
 SCHEME = "ui://"
-ORIGIN = re.compile(r"(?:https?|wss?)://(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?")
+ORIGIN = r"(?:https?|wss?)://(?:\*\.)?[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
 """What a page may name as a domain; anything else could end the rule it is put into."""
 
 Viewer = Literal["model", "app"]
@@ -40,7 +40,7 @@ class Csp(Value, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             for origin in getattr(self, name) or ():
-                if not isinstance(origin, str) or not ORIGIN.fullmatch(origin):
+                if not isinstance(origin, str) or not re.fullmatch(ORIGIN, origin):
                     raise SetupError(f"csp: {name} holds {origin!r}; write an origin such as https://api.example.com")
 
 

@@ -9,7 +9,7 @@ from ferrule.errors import SetupError
 
 _LABEL = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)?"
-_KEY = re.compile(rf"(?:(?P<prefix>{_LABEL}(?:\.{_LABEL})*)/)?(?P<name>{_NAME})")
+_KEY = rf"(?:(?P<prefix>{_LABEL}(?:\.{_LABEL})*)/)?(?P<name>{_NAME})"
 
 RESERVED_LABELS = frozenset({"mcp", "modelcontextprotocol"})
 VERSION_KEY = "ferrule/version"
@@ -21,7 +21,7 @@ UNPREFIXED = frozenset({"progressToken", "traceparent", "tracestate", "baggage"}
 
 def is_key(text: str) -> bool:
     """Return whether a text has the form of a `_meta` key: an optional dotted prefix with a slash, then a name."""
-    return _KEY.fullmatch(text) is not None
+    return re.fullmatch(_KEY, text) is not None
 
 
 def asks_version(meta: Mapping[str, object] | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -194,7 +194,12 @@ class Meta(Struct, frozen=True, gc=False):
     log_level: LogLevel | UnsetType = field(default=UNSET, name=LOG_LEVEL_KEY)
 
 
-_decode_meta: Callable[[bytes], Meta | None] = msgspec.json.Decoder(Meta | None).decode
+@cache
+def _meta_decoder() -> msgspec.json.Decoder[Meta | None]:
+    """Return what reads them; made for the first, since a start should not wait for it."""
+    return msgspec.json.Decoder(Meta | None)
+
+
 _metas: dict[bytes, Meta | None] = {}
 _last_meta: list[Any] = [Raw(b""), None]
 MOST_METAS = 256
@@ -217,7 +222,7 @@ def read_meta(raw: Raw) -> Meta | None:
     if len(words) > MAX_META_SIZE:
         raise msgspec.ValidationError(f"Expected an object of at most {MAX_META_SIZE} bytes - at `$._meta`")
     try:
-        meta = _decode_meta(words)
+        meta = _meta_decoder().decode(words)
     except msgspec.ValidationError as reason:
         raise msgspec.ValidationError(_below_meta(str(reason))) from None
     if full_weight(words) <= HEAVIEST_META:

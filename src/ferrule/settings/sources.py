@@ -34,9 +34,9 @@ FILE = "ferrule.toml"
 PREFIX = "FERRULE_"
 CONFIG = "FERRULE_CONFIG"
 """The variable that names a file to read."""
-WORD = re.compile(r"\w+")
-HEADER = re.compile(r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]")
-KEY = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
+WORD = r"\w+"
+HEADER = r"\s*\[\s*([A-Za-z0-9_-]+)\s*\]"
+KEY = r"\s*([A-Za-z0-9_-]+)\s*="
 NONE = "none"
 TRUE = ("true", "1", "yes", "on")
 FALSE = ("false", "0", "no", "off")
@@ -169,7 +169,7 @@ def read_sourced(
 
 def blamed(reason: SetupError, table: str, given: Mapping[str, object]) -> SetupError:
     """Return an error about options, with where those that it names are set; as it is where they are arguments."""
-    words = set(WORD.findall(str(reason)))
+    words = set(re.findall(WORD, str(reason)))
     configuration = active()
     places: list[str] = []
     for name in words - given.keys():
@@ -218,8 +218,8 @@ def key_lines(configuration: Configuration) -> dict[tuple[str, str], int]:
     table = ""
     with open(configuration.path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
-            header = HEADER.match(line)
-            key = KEY.match(line)
+            header = re.match(HEADER, line)
+            key = re.match(KEY, line)
             if header is not None:
                 table = header[1]
                 found.setdefault((table, ""), number)

@@ -72,7 +72,8 @@ UNSAFE_RANGES = (
     (0xD800, 0xDFFF),
 )
 """Control characters of both sets, line and paragraph separators, marks of direction, and halves of pairs."""
-UNSAFE = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSAFE_RANGES) + "]")
+UNSAFE = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSAFE_RANGES) + "]"
+"""Any of them, as a regular expression: `re` compiles it when the first record is logged."""
 
 
 @cache
@@ -95,7 +96,7 @@ class Short(logging.Filter):
             if isinstance(record.args, tuple):
                 record.args = tuple(cut(each) if isinstance(each, str) else each for each in record.args)
             message = record.getMessage()
-            if len(message) > MAX_TEXT or UNSAFE.search(message):
+            if len(message) > MAX_TEXT or re.search(UNSAFE, message):
                 record.msg = one_line(message)
                 record.args = ()
         error = record.exc_info[1] if record.exc_info else None
@@ -131,7 +132,7 @@ def _is_odd(error: BaseException | None) -> bool:
             return False
         try:
             text = str(error)
-            if len(text) > MAX_TEXT or UNSAFE.search(text):
+            if len(text) > MAX_TEXT or re.search(UNSAFE, text):
                 return True
         except Exception:
             return True

@@ -17,10 +17,10 @@ _ARGUMENT_SECTIONS = {
     "other parameters",
 }
 _OTHER_SECTIONS = {"returns", "return", "yields", "yield", "raises", "raise", "warns", "receives"}
-_GOOGLE_ENTRY = re.compile(r"\*{0,2}(\w+)\s*(?:\(.*?\))?(?:\s*:\s*|\s+-\s+)(.*)")
-_NUMPY_ENTRY = re.compile(r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?")
-_UNDERLINE = re.compile(r"-{3,}\s*")
-_SPHINX_FIELD = re.compile(r":(\w+)(?:\s+([^:]*))?:\s*(.*)")
+_GOOGLE_ENTRY = r"\*{0,2}(\w+)\s*(?:\(.*?\))?(?:\s*:\s*|\s+-\s+)(.*)"
+_NUMPY_ENTRY = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)\s*(?::.*)?"
+_UNDERLINE = r"-{3,}\s*"
+_SPHINX_FIELD = r":(\w+)(?:\s+([^:]*))?:\s*(.*)"
 _SPHINX_PARAMETER = {"param", "parameter", "arg", "argument", "key", "keyword"}
 _SPHINX_OTHER = {"type", "return", "returns", "rtype", "raise", "raises", "except", "exception", "yield", "yields"}
 
@@ -95,7 +95,7 @@ def _section_at(lines: list[str], index: int) -> str:
     if _is_underlined(lines, index):
         style = "numpy"
         title = line.strip().lower()
-    elif (field := _SPHINX_FIELD.match(line)) is not None:
+    elif (field := re.match(_SPHINX_FIELD, line)) is not None:
         style = "sphinx"
         title = field[1]
         arguments = _SPHINX_PARAMETER
@@ -115,23 +115,23 @@ def _section_at(lines: list[str], index: int) -> str:
 def _is_underlined(lines: list[str], index: int) -> bool:
     if index + 1 >= len(lines) or not lines[index].strip():
         return False
-    return _UNDERLINE.fullmatch(lines[index + 1]) is not None
+    return re.fullmatch(_UNDERLINE, lines[index + 1]) is not None
 
 
-def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
+def _entries(lines: list[str], head: str) -> dict[str, str]:
     """Return the texts of a section whose entries start at its left edge and go on indented."""
     texts: dict[str, str] = {}
     names: list[str] = []
     for line in textwrap.dedent("\n".join(lines)).splitlines():
         found = None
         if not line.startswith((" ", "\t")):
-            found = head.fullmatch(line.rstrip())
+            found = re.fullmatch(head, line.rstrip())
         if found is None:
             for name in names:
                 texts[name] = f"{texts[name]} {line.strip()}".strip()
             continue
         begun = ""
-        if head.groups > 1:
+        if len(found.groups()) > 1:
             begun = found[2]
         names = [name.strip(" *") for name in found[1].split(",")]
         for name in names:
@@ -141,7 +141,7 @@ def _entries(lines: list[str], head: re.Pattern[str]) -> dict[str, str]:
 
 def _sphinx_entry(lines: list[str]) -> dict[str, str]:
     """Return the text of one field, by the last word before its colon: `:param int size: How large.`"""
-    field = _SPHINX_FIELD.match(lines[0])
+    field = re.match(_SPHINX_FIELD, lines[0])
     if field is None or not field[2]:
         return {}
     words = field[2].split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from ferrule.protocol.needs import Need
 from ferrule.runtime.dispatch import Handler
 from ferrule.server.middleware.caller_key import target
 from ferrule.server.middleware.hooks import Middleware
-from ferrule.server.offers.descriptions import SECRET
+from ferrule.server.offers.descriptions import PRIVATE_NAME
 
 HIDDEN = "***"
 MAX_DEPTH = 20
@@ -130,7 +131,7 @@ class Shown:
             return HIDDEN
         if isinstance(value, dict):
             return {
-                key: HIDDEN if SECRET.search(str(key)) else self.of(item, depth + 1)
+                key: HIDDEN if re.search(PRIVATE_NAME, str(key)) else self.of(item, depth + 1)
                 for key, item in itertools.takewhile(self._has_room, value.items())
             }
         if isinstance(value, list):

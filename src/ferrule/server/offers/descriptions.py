@@ -25,9 +25,9 @@ from ferrule.settings.option import Bytes, NonNegativeInt, PositiveInt, Positive
 
 logger = logging.getLogger("ferrule.tools")
 
-SECRET = re.compile(r"passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private", re.IGNORECASE)
+PRIVATE_NAME = r"(?i)passw|passphrase|secret|token|api[-_]?key|credential|authorization|cookie|private"
 """How the names of things look that nobody but their owner should see."""
-GOOD_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,128}")
+GOOD_NAME = r"[A-Za-z0-9_.\-]{1,128}"
 MAX_DESCRIPTION = 10_000
 
 
@@ -107,7 +107,7 @@ def mirrored_of(tool: Tool) -> Annotated:
     except ValueError as reason:
         raise SetupError(f"tool {tool.name!r}: {reason}") from None
     for path in mirrored.values():
-        if SECRET.search(path[-1]):
+        if re.search(PRIVATE_NAME, path[-1]):
             where = ".".join(path)
             logger.warning(
                 "tool %s: %s looks like a secret, and headers are seen by many: do not mirror it", tool.name, where
@@ -120,7 +120,7 @@ def described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
     name = options.name or binding.name
     if not name or name == "<lambda>":
         raise SetupError("a tool needs a name: pass name=… for a lambda")
-    if not GOOD_NAME.fullmatch(name):
+    if not re.fullmatch(GOOD_NAME, name):
         logger.warning("the tool name %r is outside [A-Za-z0-9_.-]{1,128}: some clients will refuse it", name)
     description = options.description or binding.description
     if description is not None and len(description) > MAX_DESCRIPTION:

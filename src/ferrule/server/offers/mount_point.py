@@ -20,7 +20,7 @@ from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
 from ferrule.server.middleware.stack import MiddlewareStack
 
-PREFIX = re.compile(r"(?!\.+\Z)[A-Za-z0-9_.\-]*")
+PREFIX = r"(?!\.+\Z)[A-Za-z0-9_.\-]*"
 """Not dots alone: in a URI they are steps, which somebody on the way may take."""
 
 
@@ -82,7 +82,7 @@ class MountPoint:
     """A prefix, and what is mounted under it."""
 
     def __init__(self, child: Mounted, prefix: str) -> None:
-        if not PREFIX.fullmatch(prefix):
+        if not re.fullmatch(PREFIX, prefix):
             raise SetupError(f"the prefix {prefix!r} is part of names and URIs: letters, digits, '_', '-' and '.' only")
         self.child = child
         self.prefix = prefix

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,15 +24,15 @@ from ferrule.server.offers.entry import Entry
 
 VERSIONS_KEY = "ferrule/versions"
 """The key of `_meta` that has all versions of what is listed, the newest first."""
-GOOD_VERSION = re.compile(r"[A-Za-z0-9._+\-]{1,64}")
-NUMBERED = re.compile(r"v?(\d{1,18}(?:[.\-]\d{1,18})*)(.*)", re.DOTALL)
+GOOD_VERSION = r"[A-Za-z0-9._+\-]{1,64}"
+NUMBERED = r"(?s)v?(\d{1,18}(?:[.\-]\d{1,18})*)(.*)"
 
 E = TypeVar("E", bound=Entry)
 
 
 def order_of(version: str) -> tuple[bool, list[int], bool, str]:
     """Return what versions are compared by: their numbers, then a release above its `rc1`; words alone come first."""
-    found = NUMBERED.fullmatch(version)
+    found = re.fullmatch(NUMBERED, version)
     if found is None:
         return (False, [], False, version)
     numbers = [int(part) for part in re.split(r"[.\-]", found[1])]
@@ -56,7 +57,7 @@ class Versions(Generic[E]):
     def add(self, name: str, version: str, entry: E) -> None:
         """Offer one version of a name; raise SetupError for one that is there, or cannot be one."""
         kind = self._catalogue.kind
-        if not GOOD_VERSION.fullmatch(version):
+        if not re.fullmatch(GOOD_VERSION, version):
             raise SetupError(f"the {kind} {name!r}: version={version!r} must be 1 to 64 of letters, digits and .-_+")
         same = self._known.get(name, {})
         if not same:
@@ -119,7 +120,10 @@ class Asked(Struct):
     meta: AskedMeta | None = field(default=None, name="_meta")
 
 
-_read_asked = msgspec.json.Decoder(Asked).decode
+@cache
+def _decoder() -> msgspec.json.Decoder[Asked]:
+    """Return what reads it; few ever ask for a version, so it is made for the first."""
+    return msgspec.json.Decoder(Asked)
 
 
 def choose_versions(dispatcher: Dispatcher, catalogues: Iterable[tuple[str, Catalogue[Any]]]) -> None:
@@ -147,7 +151,7 @@ def _is_versioned(catalogue: Catalogue[Any], name: str) -> bool:
 
 def _asked_version(call: Call) -> str | None:
     try:
-        meta = _read_asked(call.raw).meta
+        meta = _decoder().decode(call.raw).meta
     except (msgspec.DecodeError, RecursionError):
         return None
     if meta is None:

@@ -15,7 +15,7 @@ from ferrule.server.functions.types.form import Form, Schema, Writer, choices, e
 from ferrule.server.functions.types.known import convert, encode_hook
 from ferrule.server.functions.types.pydantic_types import is_model
 
-_PLACE = re.compile(r" - at `(?:key` in `)?\$\.?(.*)`$")
+_PLACE = r" - at `(?:key` in `)?\$\.?(.*)`$"
 """Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
 
 
@@ -55,7 +55,7 @@ def _alternatives(members: Sequence[object]) -> Form:
             try:
                 made = convert(value, group)
             except msgspec.ValidationError as error:
-                reasons.append(_PLACE.sub(r" at \1", str(error)))
+                reasons.append(re.sub(_PLACE, r" at \1", str(error)))
                 continue
             if not isinstance(value, dict):
                 return made
