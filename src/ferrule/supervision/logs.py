@@ -139,7 +139,7 @@ def _is_odd(error: BaseException | None) -> bool:
         if isinstance(error, BaseExceptionGroup):
             return True
         error = error.__cause__ or error.__context__
-    return True
+    return error is not None
 
 
 def _told(error: BaseException) -> str:

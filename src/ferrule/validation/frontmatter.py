@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ferrule.validation.yaml_scalars import MAX_DEPTH, Flow, Malformed, folded, keep, plain, uncommented
+from ferrule.validation.yaml_scalars import Flow, Malformed, folded, keep, plain, require_depth, uncommented
 
 MAX_SIZE = 16 * 1024
 """How long front matter may be, in characters."""
@@ -78,16 +78,15 @@ class _Lines:
         here = self._here()
         if here is None or here[0] < least:
             return None
-        if depth > MAX_DEPTH:
-            raise Malformed(f"it is nested more than {MAX_DEPTH} levels deep")
         indent, text = here
         if _is_item(text):
             return self._list(indent, depth)
         if _KEY.fullmatch(uncommented(text)):
             return self._object(indent, depth)
-        return self._scalar(text, least - 1)
+        return self._scalar(text, least - 1, depth)
 
     def _object(self, indent: int, depth: int) -> dict[str, object]:
+        require_depth(depth)
         members: dict[str, object] = {}
         while (here := self._here()) is not None and here[0] == indent and not _is_item(here[1]):
             found = _KEY.fullmatch(uncommented(here[1]))
@@ -103,7 +102,7 @@ class _Lines:
 
     def _member(self, rest: str | None, indent: int, depth: int) -> object:
         if rest:
-            return self._scalar(rest, indent)
+            return self._scalar(rest, indent, depth + 1)
         self._at += 1
         here = self._here()
         # A list may stand right below its key, without being indented.
@@ -112,6 +111,7 @@ class _Lines:
         return self._block(indent + 1, depth + 1)
 
     def _list(self, indent: int, depth: int) -> list[object]:
+        require_depth(depth)
         items: list[object] = []
         while (here := self._here()) is not None and here[0] == indent and _is_item(here[1]):
             rest = here[1][1:].lstrip(" ")
@@ -124,17 +124,17 @@ class _Lines:
                 self._lines[self._at] = " " * column + rest
                 items.append(self._block(column, depth + 1))
             else:
-                items.append(self._scalar(rest, indent))
+                items.append(self._scalar(rest, indent, depth + 1))
         return items
 
-    def _scalar(self, rest: str, indent: int) -> object:
+    def _scalar(self, rest: str, indent: int, depth: int) -> object:
         """Read a value that begins on this line and goes on in lines that are indented more."""
         block = _BLOCK.fullmatch(rest.rstrip())
         self._at += 1
         if block is not None:
             return self._text(block["style"], block["marks"], indent)
         if rest[0] in "\"'[{":
-            return self._flow(rest, indent)
+            return self._flow(rest, indent, depth)
         words = [uncommented(rest)]
         while (more := self._deeper(indent)) is not None:
             words.append(more)
@@ -142,7 +142,7 @@ class _Lines:
             words.pop()
         return plain(folded(words))
 
-    def _flow(self, rest: str, indent: int) -> object:
+    def _flow(self, rest: str, indent: int, depth: int) -> object:
         words = [rest]
         read = 0
         while True:
@@ -151,7 +151,7 @@ class _Lines:
             if read > MAX_READ:
                 raise Malformed("a value over several lines takes too long to read; write it on fewer lines")
             try:
-                return Flow(text).read()
+                return Flow(text, depth).read()
             except Malformed as reason:
                 if "not closed" not in str(reason) or not self._goes_on(words, indent):
                     self._at -= 1

@@ -24,6 +24,12 @@ class Malformed(ValueError):
     """Front matter that cannot be read, and why."""
 
 
+def require_depth(depth: int) -> None:
+    """Raise Malformed for a list or an object that stands in too many others."""
+    if depth >= MAX_DEPTH:
+        raise Malformed(f"it is nested more than {MAX_DEPTH} levels deep")
+
+
 def plain(text: str) -> object:
     """Return the value of a plain word: null, a boolean, a number, or the word itself."""
     if text in NULL:
@@ -72,13 +78,15 @@ def _quoted(text: str) -> str:
 class Flow:
     """Reads one value from a text that holds nothing else."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, depth: int = 0) -> None:
         self._text = text
+        self._depth = depth
+        """How many lists and objects the value stands in."""
         self._at = 0
 
     def read(self) -> object:
         """Read the value; nothing may follow."""
-        value = self._value("", 0)
+        value = self._value("", self._depth)
         self._space()
         if self._at < len(self._text):
             raise Malformed(f"{_quoted(self._text[self._at :])} follows a value that has ended")
@@ -106,8 +114,8 @@ class Flow:
     def _value(self, ends: str, depth: int) -> object:
         self._space()
         sign = self._peek()
-        if sign and sign in "[{" and depth >= MAX_DEPTH:
-            raise Malformed(f"it is nested more than {MAX_DEPTH} levels deep")
+        if sign and sign in "[{":
+            require_depth(depth)
         if sign == "[":
             return self._list(depth)
         if sign == "{":

@@ -339,10 +339,10 @@ class AutoFramer:
             self._framer.clear()
 
     def _decide(self, opening: bytes) -> LineFramer | HeaderFramer | None:
-        name = HEADER_NAME.match(opening, 0, MAX_HEADER_NAME_SIZE)
+        name = HEADER_NAME.match(opening, 0, MAX_HEADER_NAME_SIZE + 1)
         end = name.end() if name else 0
-        if end == len(opening) and end < MAX_HEADER_NAME_SIZE:
+        if end == len(opening) and end <= MAX_HEADER_NAME_SIZE:
             return None
-        if 0 < end < MAX_HEADER_NAME_SIZE and opening[end : end + 1] == b":":
+        if 0 < end <= MAX_HEADER_NAME_SIZE and opening[end : end + 1] == b":":
             return HeaderFramer(self.max_size)
         return LineFramer(self.max_size)

@@ -111,7 +111,7 @@ def check_bounds(skill: Skill, dynamic: bool) -> None:
         if not dynamic:
             raise ContentMismatch(f"{skill.uri} gives no digests of its files: load it with dynamic=True if you may")
         return
-    size = sum(each.size for each in resources)
+    size = sum(max(each.size, 0) for each in resources)  # a file of less than nothing makes no room for others
     if len(resources) > MOST_FILES or size > MOST_BYTES:
         raise ContentMismatch(
             f"{skill.uri} has {len(resources)} files of {size} bytes; at most {MOST_FILES} of {MOST_BYTES} are loaded"

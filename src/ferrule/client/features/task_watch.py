@@ -145,10 +145,11 @@ class TaskWatch:
                 if lost_at is None:
                     lost_at = clock()
                 losses += 1
-                if clock() - lost_at >= self._patience():
+                left = lost_at + self._patience() - clock()
+                if left <= 0:
                     raise
                 logger.info("the task %s is out of reach, and is looked for again: %s", self._id, loss)
-                await asyncio.sleep(AGAIN.delay(losses, random.random))
+                await asyncio.sleep(min(AGAIN.delay(losses, random.random), left))
 
     def _patience(self) -> float:
         if self._requests.comes_back:

@@ -168,6 +168,8 @@ class TaskRun:
     async def begin(self, message: str | None = None) -> None:
         """Become a task; raises Busy when there is no room for one more."""
         if not self.is_begun:
+            if message is not None:
+                message = message[:LONGEST_MESSAGE]
             self._kept = await self._tasks.keep(self, message)
             self.begun.set_result(None)
 

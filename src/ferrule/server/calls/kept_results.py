@@ -14,6 +14,7 @@ from ferrule.errors import ResourceNotFound
 from ferrule.schema.content import ResourceContents
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.server.calls.media import contents_of_bytes
+from ferrule.server.calls.results import Oversized
 
 PREFIX = "ferrule://results/"
 ID_BYTES = 24
@@ -61,9 +62,16 @@ class KeptResults:
         """How many bytes are kept."""
         return sum(kept.size for kept in self._kept.values())
 
+    @property
+    def largest(self) -> int:
+        """How many bytes one result may have: no more than a caller's part of the room."""
+        return min(LARGEST_KEPT, self.max_bytes // SHARE)
+
     def keep(self, owner: Hashable, body: bytes | Callable[[], bytes], mime_type: str) -> str:
-        """Keep a result and give its URI, which nobody can guess."""
+        """Keep a result and give its URI, which nobody can guess; raises Oversized for one that is too large."""
         size = len(body) if isinstance(body, bytes) else 0
+        if size > self.largest:
+            raise Oversized(size, self.largest)
         uri = PREFIX + base64.urlsafe_b64encode(os.urandom(ID_BYTES)).decode()
         with self._lock:  # files are kept from worker threads
             dropped = self._make_room(owner, size)

@@ -111,7 +111,9 @@ async def read_media(services: Services, call: Call, value: object) -> Any:
     owner = services.links.owner(call)
 
     def keep(body: Callable[[], bytes] | bytes, name: str, mime_type: str, size: int) -> ResourceLink | None:
-        if services.capabilities().resources is None or size > LARGEST_KEPT:
+        # What is read later takes no room, but must fit into an answer all the same.
+        largest = services.kept_results.largest if isinstance(body, bytes) else LARGEST_KEPT
+        if services.capabilities().resources is None or size > largest:
             return None
         uri = services.kept_results.keep(owner, body, mime_type)
         return ResourceLink(uri=uri, name=name, mime_type=mime_type, size=size)

@@ -219,7 +219,7 @@ def _skill(uri: str, root: str, inner: Mapping[str, SkillFile], bad: str) -> Ski
         raise Malformed(f"its name is {name!r}; it must be 1 to 64 of a-z, 0-9 and single hyphens inside")
     if name != folder:
         raise Malformed(f"its name is {name!r} and its folder is {folder!r}; they must be the same")
-    if not isinstance(description, str) or not 0 < len(description.strip()) <= LONGEST_DESCRIPTION:
+    if not isinstance(description, str) or not description.strip() or len(description) > LONGEST_DESCRIPTION:
         raise Malformed(f"its description must be a text of 1 to {LONGEST_DESCRIPTION} characters")
     size = sum(each.stamp.size for each in inner.values())
     if len(inner) > MOST_FILES or size > MOST_BYTES:

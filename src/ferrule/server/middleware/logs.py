@@ -76,11 +76,12 @@ class Logging(Middleware):
 
     def _write(self, call: Call, outcome: str, milliseconds: float) -> None:
         what = " ".join(filter(None, (call.method, _safe(target(call)))))
+        principal = call.origin.principal
         facts: dict[str, Any] = {
             "method": call.method,
             "target": target(call)[:MAX_FACT],
             "request_id": call.id[:MAX_FACT] if isinstance(call.id, str) else call.id,
-            "principal": call.origin.principal,
+            "principal": None if principal is None else principal[:MAX_FACT],
             "carrier": call.origin.carrier,
             "revision": call.peer.revision.version,
             "outcome": outcome,
