@@ -19,6 +19,7 @@ from ferrule import __version__
 from ferrule.cli.main import COMMANDS as COMMAND_TABLE
 from ferrule.cli.main import Ended, main
 from ferrule.errors import ConnectFailed, LinkLost, SetupError, TimedOut
+from uncounted import uncounted_environment
 
 SERVER = """
 import os, sys
@@ -335,7 +336,8 @@ def test_help_loads_nothing_it_does_not_need():
         "heavy = ('msgspec', 'asyncio', 'logging', 'ferrule.client', 'ferrule.server', 'difflib', 'json')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=uncounted_environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

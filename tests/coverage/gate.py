@@ -1,7 +1,7 @@
 """Run the tests, count which lines of the source they run, and hold the gates.
 
 Over 80 % of everything, and every line of the state machine and of the flows of resources, tools and prompts. On Python
-3.11 coverage loses lines of a coroutine after an exception was thrown into it; newer Pythons count them.
+3.11 coverage loses lines of a coroutine after an exception was thrown into it; newer Pythons count them, and faster.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def shortfalls(report: dict[str, Any]) -> list[str]:
 
 
 def measure(workers: int = 4) -> tuple[bool, dict[str, Any]]:
-    """Run every test that tells of lines; return whether all passed, and the report, which a failed test does not stop."""
+    """Run every test that tells of lines; return whether all passed, and the report, of failed tests as well."""
     settings = str(HERE / "coverage.ini")
     ignored = [f"--ignore={name}" for name in LEFT_OUT]
     tests = ["-q", "-n", str(workers), "--dist", "loadfile", "--reruns", "1", *ignored]
@@ -60,6 +60,9 @@ def measure(workers: int = 4) -> tuple[bool, dict[str, Any]]:
         report = Path(folder) / "report.json"
         environment = {**os.environ, "COVERAGE_PROCESS_START": settings, "COVERAGE_FILE": str(Path(folder) / "data")}
         environment.pop("FERRULE_LONG", None)
+        if sys.version_info >= (3, 12):
+            # Counts a line when it is run first, and costs nothing afterwards.
+            environment.setdefault("COVERAGE_CORE", "sysmon")
 
         def run(*step: str) -> int:
             return subprocess.run([sys.executable, "-m", *step], cwd=PROJECT, env=environment, check=False).returncode
