@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_the_rest_of_the_checklist_of_a_transport_is_ticked(name: str) -> None:
     kind = TRANSPORTS[name]
     listener = load(kind.listener)
     module = listener.__module__
-    assert all(asyncio.iscoroutinefunction(getattr(listener, deed)) for deed in ("serve", "close"))
+    assert all(inspect.iscoroutinefunction(getattr(listener, deed)) for deed in ("serve", "close"))
     own_tests = module.removeprefix("ferrule.").replace(".", "/").rpartition("/")
     assert "def test_" in (TESTS / own_tests[0] / f"test_{own_tests[2]}.py").read_text(encoding="utf-8")
     _, guide = KNOWN_AS[name]

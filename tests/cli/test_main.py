@@ -19,6 +19,7 @@ from ferrule import __version__
 from ferrule.cli.main import COMMANDS as COMMAND_TABLE
 from ferrule.cli.main import Ended, main
 from ferrule.errors import ConnectFailed, LinkLost, SetupError, TimedOut
+from uncounted import uncounted_environment
 
 SERVER = """
 import os, sys
@@ -215,6 +216,36 @@ def test_ctrl_c_while_a_file_is_loaded_is_no_traceback(server):
     assert (process.returncode, rest) == (130, b"")
 
 
+MOMENTS = {
+    "before there is a loop": ("asyncio.Runner.get_loop", []),
+    "before the loop has the program": ("asyncio.Runner.run", []),
+    "before the loop hears of signals": ("signal.getsignal", []),
+    "before the server hears of signals": ("signals.Shutdown.__enter__", []),
+    "before the overseer begins": ("asyncio.Runner.run", ["--transport", "http", "--port", "0", "--workers", "2"]),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_while_a_server_starts_is_no_traceback_and_no_warning(moment, server):
+    server.write_text("from ferrule import Server\napp = Server('hello')")
+    function, options = MOMENTS[moment]
+    program = (
+        "import asyncio, signal, sys\n"
+        "from ferrule.__main__ import main\n"
+        "from ferrule.supervision import signals\n"
+        f"interrupted = {function}\n"
+        "def interrupt(*given):\n"
+        "    signal.raise_signal(signal.SIGINT)\n"
+        "    return interrupted(*given)\n"
+        f"{function} = interrupt\n"
+        f"sys.argv = ['ferrule', 'run', {str(server)!r}, *{options!r}]\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-W", "always", "-c", program]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 WRONG = {
     "a missing file": (["run", "missing.py"], 1, "error: no such file: missing.py"),
     "another name": (["run", "two.py:moon"], 1, "error: two.py has no server named 'moon'; it has app, other"),
@@ -305,7 +336,8 @@ def test_help_loads_nothing_it_does_not_need():
         "heavy = ('msgspec', 'asyncio', 'logging', 'ferrule.client', 'ferrule.server', 'difflib', 'json')\n"
         "print([name for name in heavy if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=uncounted_environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

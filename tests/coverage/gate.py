@@ -1,7 +1,7 @@
 """Run the tests, count which lines of the source they run, and hold the gates.
 
 Over 80 % of everything, and every line of the state machine and of the flows of resources, tools and prompts. On Python
-3.11 coverage loses lines of a coroutine after an exception was thrown into it; newer Pythons count them.
+3.11 coverage loses lines of a coroutine after an exception was thrown into it; newer Pythons count them, and faster.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def shortfalls(report: dict[str, Any]) -> list[str]:
     return found
 
 
-def measure(workers: int = 4) -> dict[str, Any]:
-    """Run every test that tells of lines; return the report. Raises where a test fails."""
+def measure(workers: int = 4) -> tuple[bool, dict[str, Any]]:
+    """Run every test that tells of lines; return whether all passed, and the report, of failed tests as well."""
     settings = str(HERE / "coverage.ini")
     ignored = [f"--ignore={name}" for name in LEFT_OUT]
     tests = ["-q", "-n", str(workers), "--dist", "loadfile", "--reruns", "1", *ignored]
@@ -60,12 +60,16 @@ def measure(workers: int = 4) -> dict[str, Any]:
         report = Path(folder) / "report.json"
         environment = {**os.environ, "COVERAGE_PROCESS_START": settings, "COVERAGE_FILE": str(Path(folder) / "data")}
         environment.pop("FERRULE_LONG", None)
-        steps = (
-            ["pytest", *tests],
-            ["coverage", "combine", f"--rcfile={settings}", "-q"],
-            ["coverage", "json", f"--rcfile={settings}", "-q", "-o", str(report)],
-        )
-        for step in steps:
-            subprocess.run([sys.executable, "-m", *step], cwd=PROJECT, env=environment, check=True)
+        if sys.version_info >= (3, 12):
+            # Counts a line when it is run first, and costs nothing afterwards.
+            environment.setdefault("COVERAGE_CORE", "sysmon")
+
+        def run(*step: str) -> int:
+            return subprocess.run([sys.executable, "-m", *step], cwd=PROJECT, env=environment, check=False).returncode
+
+        ended = run("pytest", *tests)
+        for step in (["combine", "-q"], ["json", "-q", "-o", str(report)]):
+            if failed := run("coverage", *step, f"--rcfile={settings}"):
+                raise RuntimeError(f"coverage {step[0]} ended with {failed}, after the tests ended with {ended}")
         found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return found
+    return ended == 0, found

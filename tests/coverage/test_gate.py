@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +67,32 @@ def test_every_module_of_a_flow_is_there() -> None:
     assert [module for module in MODULES if not (PROJECT / "src" / "ferrule" / module).is_file()] == []
 
 
+@pytest.mark.parametrize(("code", "passed"), [(0, True), (1, False)])
+def test_what_was_measured_is_told_where_a_test_failed_too(
+    code: int, passed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        if "json" in command:
+            Path(command[command.index("-o") + 1]).write_text(json.dumps(report()), encoding="utf-8")
+        return subprocess.CompletedProcess(command, code if "pytest" in command else 0)
+
+    monkeypatch.setattr(gate.subprocess, "run", run)
+    assert gate.measure() == (passed, report())
+
+
+def test_where_nothing_was_measured_there_is_no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, 3))
+    with pytest.raises(RuntimeError, match="coverage combine ended with 3, after the tests ended with 3"):
+        gate.measure()
+
+
 @pytest.mark.skipif(not LONG, reason="runs all other tests: `make coverage`")
 @pytest.mark.timeout(0)
 def test_the_gates_hold() -> None:
     """long:TEST-07, long:SUBS-15, long:TOOL-24, long:PRMT-12."""
-    report = gate.measure(WORKERS)
+    passed, report = gate.measure(WORKERS)
     print(f"{report['totals']['percent_covered']:.1f} % of all lines are run")
-    assert gate.shortfalls(report) == []
+    missing = gate.shortfalls(report)
+    if not passed:
+        missing.append("a test failed: its name stands above")
+    assert missing == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -76,9 +77,13 @@ class Message(NamedTuple):
         return self.tree.get("params", {}) if isinstance(self.tree, dict) else {}
 
 
+described = functools.cache(inspect.type_info)
+"""What msgspec says of a type. It evaluates annotations anew each time, and coverage keeps the code of every one."""
+
+
 def sample(kind: Any, *, full: bool = True) -> Any:
     """Return a value of a type; with `full`, its optional members are there too."""
-    return _value(inspect.type_info(kind), full, 0)
+    return _value(described(kind), full, 0)
 
 
 def _value(kind: Any, full: bool, depth: int) -> Any:

@@ -12,6 +12,7 @@ from redis_server import needs_redis
 
 from ferrule.errors import SetupError
 from ferrule.stores.stores import Stores
+from uncounted import uncounted_environment
 
 PARTS = ("sessions", "events", "tasks", "values", "bus", "limits", "seen", "nodes", "directory", "locks", "backend")
 
@@ -58,5 +59,7 @@ def test_naming_stores_loads_no_library() -> None:
         "import sys\nfrom ferrule.stores.stores import Stores\nStores.memory()\n"
         "print([name for name in ('redis', 'hiredis', 'sqlite3', 'hashlib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    command = [sys.executable, "-c", program]
+    environment = uncounted_environment()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"

@@ -128,8 +128,10 @@ class CommandParser(argparse.ArgumentParser):
             options, extra = self.parse_known_intermixed_args(given)
         if not extra:
             return options
-        meant = self._meant(extra[0].partition("=")[0])
-        sentence = f"unrecognized arguments: {' '.join(extra)}{meant}"
+        # Whether the word after an unknown option is its value or one of the command's differs between Pythons.
+        unknown = [word for word in extra if word.startswith("-")] or extra
+        meant = self._meant(unknown[0].partition("=")[0])
+        sentence = f"unrecognized arguments: {' '.join(unknown)}{meant}"
         if self.hint:
             sentence += f"{'' if meant else '.'} {self.hint}"
         return self.error(sentence)

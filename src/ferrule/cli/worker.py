@@ -30,7 +30,7 @@ def main() -> None:
         _give_up(plan, str(error))
     serving = worker.Worker(server, plan, overseer)
     try:
-        run_blocking(serving.run(listener))
+        run_blocking(lambda: serving.run(listener))
     except Exception as error:
         if serving.began:
             raise

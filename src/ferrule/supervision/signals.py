@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """The first asks for an orderly end, the second for an end at once.
@@ -22,6 +23,8 @@ read its configuration again; there is nothing to read again here, and nobody ex
 """
 
 logger = logging.getLogger("ferrule.supervision")
+
+Result = TypeVar("Result")
 
 LAST_GRACE = 1.0
 """How many seconds threads and processes that handlers started have to end once the server has."""
@@ -79,6 +82,23 @@ class Shutdown:
             os._exit(128 + number)
         self._asked = True
         self._stop()
+
+
+def run_program(
+    runner: asyncio.Runner, main: Callable[[], Coroutine[Any, Any, Result]], close: Callable[[], None]
+) -> Result:
+    """Run what `main` makes, and `close` the runner; Ctrl-C before it began leaves nothing that Python warns of."""
+    program = None
+    try:
+        # Makes the loop, which takes a while: Ctrl-C in it finds no coroutine yet.
+        runner.get_loop()
+        program = main()
+        return runner.run(program)
+    finally:
+        close()
+        # Closing has ended every task, so this one never became one.
+        if program is not None and inspect.getcoroutinestate(program) == inspect.CORO_CREATED:
+            program.close()
 
 
 def hangup_signal() -> int | None:

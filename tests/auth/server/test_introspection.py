@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from base64 import b64decode
 from typing import Any
@@ -34,7 +35,7 @@ class Issuer:
         answer = self.answer
         if isinstance(answer, Exception):
             raise answer
-        if asyncio.iscoroutinefunction(answer):
+        if inspect.iscoroutinefunction(answer):
             answer = await answer()
         if isinstance(answer, Fetched):
             return answer

@@ -23,7 +23,7 @@ from ferrule.server.settings import RunSettings, read_run_settings
 from ferrule.settings.sources import use_beside_program
 from ferrule.supervision.child import Child
 from ferrule.supervision.event_loop import require_asyncio
-from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running
+from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running, run_program
 from ferrule.supervision.supervisor import Supervisor
 from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import AnnouncedListener, MeteredListener
@@ -138,7 +138,7 @@ class Runner:
             asked = {name: given.pop(name) for name in WORKER_OPTIONS if name in given}
             settings = read_run_settings(asked)
             if settings.workers is None:
-                run_blocking(self._run(transport, given))
+                run_blocking(lambda: self._run(transport, given))
             else:
                 self._oversee(settings.workers, transport or settings.transport, given, settings)
         except FerruleError as error:
@@ -195,23 +195,23 @@ class Runner:
         return made
 
 
-def run_blocking(main: Coroutine[Any, Any, None]) -> None:
-    """Run a program on a fast event loop; what it left running is not waited for, only named in the log."""
-    try:
-        _require_no_loop()
-    except SetupError:
-        main.close()
-        raise
+def run_blocking(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run what `main` makes on a fast event loop; what it left running is not waited for, only named in the log."""
+    _require_no_loop()
     _occupy_standard_numbers()
     known = awaited_at_exit()
     runner = asyncio.Runner(loop_factory=_loop_factory())
-    runner.get_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
-    try:
-        runner.run(main)
-    finally:
+
+    def close() -> None:
         _close(runner)
         if left := left_running(known):
             logger.warning("the server has ended, but Python waits for what still runs: %s", left)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_default_executor(UnwaitedExecutor(thread_name_prefix="asyncio"))
+        await main()
+
+    run_program(runner, run, close)
 
 
 def place_of(app: object) -> str:
