@@ -15,6 +15,7 @@ from typing import Any
 from ferrule import Server
 from ferrule.protocol.handshake import NEWEST as HANDSHAKE
 from ferrule.stores.contracts import EventLog
+from ferrule.supervision.scope import Scope
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.endpoint.sessions import EndpointSession
 from ferrule.transports.http.engine.connection import Connection
@@ -174,7 +175,9 @@ async def serving(
 def new_engine(handle: Handle | None = None, **options: Any) -> Engine:
     """Return an engine that looks at deadlines and listens nowhere; without a function it answers nothing."""
     made = Engine(handle or owe, EngineSettings(port=0, **options), max_body_size=100 * 2**20)
+    # What `start` does beside listening.
     made._loop = asyncio.get_running_loop()
+    made._scope = Scope(made._loop)
     made._sweep()
     return made
 
