@@ -10,15 +10,15 @@ from unittest import mock
 
 from h2.exceptions import FlowControlError
 from h2.settings import SettingCodes
-from http2_memory import MemoryPeer
-from http2_peer import request_fields
 from http_bench import turns
-from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, RstStreamFrame, SettingsFrame
+from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame
 from table import probe
 
 from ferrule.transports.http.engine.http2 import stream as streams
 from ferrule.transports.http.engine.http2.frames import LONGEST_FRAME
 from ferrule.transports.http.engine.http2.limits import FRAME_BURST, SMALLEST_DATA, STREAM_BURST
+from http2_memory import MemoryPeer
+from http2_peer import request_fields
 
 LATER = 1000.0
 """A time at which whoever has said little may say as much as ever."""

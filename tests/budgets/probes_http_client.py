@@ -18,7 +18,6 @@ from ferrule.budgets import process
 from ferrule.errors import ConnectFailed
 from ferrule.schema.notices import INITIALIZED
 from ferrule.transports.http.client import connection as connections
-from ferrule.transports.http.client import pool as pools
 from ferrule.transports.http.client import request as requests
 from ferrule.transports.http.client import resumption
 from ferrule.transports.http.client.old_sse import SseTransport
@@ -145,6 +144,8 @@ async def holding(script: Script = hold, **options: Any) -> AsyncIterator[tuple[
     async with connected(**options) as (site, channel, _):
         site.on("x", script)
         yield site, Held(channel), channel.pool
+        # What is being opened would be left behind.
+        await site.heard("x", channel.pool.connections)
 
 
 @probe("HttpOptions(pool_size=…)", lowered=3, clamps=True)

@@ -6,14 +6,16 @@ import asyncio
 import select
 import socket
 import sys
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
-from http2_memory import MemoryPeer
-from http2_peer import request_fields
 from http_bench import BOTH, Peer, answer, new_engine, serving, stands, stop, turns
 from table import no_bound, period, probe
+
+from http2_memory import MemoryPeer
+from http2_peer import request_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transports"))
 
@@ -46,7 +48,7 @@ SWEPT_OFTEN = 0.08
 def pieces(data: bytes, *cuts: int) -> list[bytes]:
     """Cut bytes at places counted from their end."""
     places = [0, *sorted(len(data) - cut for cut in cuts), len(data)]
-    return [data[start:end] for start, end in zip(places, places[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 # -- connections
