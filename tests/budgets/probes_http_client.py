@@ -295,6 +295,7 @@ async def head_size(limit: int, size: int) -> bool:
             await takes_bytes(head[:100], head[100:] + ANSWER),
             await takes_bytes(head[:-1], head[-1:] + ANSWER),
             await takes_bytes(early + SIZED + b"\r\n" + ANSWER),
+            await takes_bytes(early, SIZED + b"\r\n" + ANSWER),
         }
         assert len(taken) == 1
         return True in taken
