@@ -185,7 +185,7 @@ class HttpConnection(asyncio.Protocol):
         self._rest_size += len(data) - at
 
     def _end_of_head(self, data: bytes, at: int) -> int:
-        """Return where the head ends that goes on at a place (RFC 9112 §2.1); where it does not, keep its last bytes."""
+        """Return where the head ends that goes on at a place (RFC 9112 §2.1); where it does not end, keep its tail."""
         tail = self._tail
         if tail:
             self._tail = b""
