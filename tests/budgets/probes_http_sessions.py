@@ -39,6 +39,8 @@ async def unused(limit: int, size: int) -> bool:
         fresh = min(size, everyone) - 1
         for session in opened[fresh:]:
             use(site, session)
+            # The idlest: of sessions that are idle alike, any may go.
+            site.session(session).used -= 1.0
         site.greeted()
         return all(is_open(site, session) for session in opened[:fresh])
 
