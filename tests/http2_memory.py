@@ -75,6 +75,7 @@ class MemoryPeer(Http2Peer):
         says: bool = True,
         client: dict[str, int] | None = None,
         max_streams: int = 100,
+        window: int = 65_535,
         max_body_size: int = 100_000,
         draining: bool = False,
         **options: Any,
@@ -91,7 +92,7 @@ class MemoryPeer(Http2Peer):
         self.ledger = engine._ledger
         self.ledger.tick(BEGINNING)
         self.ledger.draining = draining
-        self.connection = Http2Connection(self.ledger, Http2Settings(max_streams=max_streams), loop)
+        self.connection = Http2Connection(self.ledger, Http2Settings(max_streams=max_streams, window=window), loop)
         self.connection.connection_made(self.wire)
         self.flush()
 

@@ -23,6 +23,7 @@ for _module in sorted(HERE.glob("probes_*.py")):
     importlib.import_module(_module.stem)
 
 PAGE = HERE.parents[1] / "docs" / "guides" / "limits.md"
+ROW = re.compile(r"^\| [^|]+ \| [^|]+ \| `([^`]+)`", re.MULTILINE)
 BUDGETED = re.compile(r"^\| [^|]+ \| [^|]+ \| `(ferrule\.budgets\.[\w.]+)`", re.MULTILINE)
 
 
@@ -55,6 +56,13 @@ def test_every_bound_of_the_room_of_budgets_is_on_the_page_and_has_a_probe():
 def test_every_probe_is_of_a_row_of_the_page():
     page = PAGE.read_text(encoding="utf-8")
     assert [where for where in [*PROBES, *PERIODS, *NO_BOUNDS] if f"`{where}`" not in page] == []
+
+
+def test_every_row_of_the_page_is_tried_or_says_why_there_is_nothing_to_try():
+    """BUD-22."""
+    rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(rows) > 350
+    assert [where for where in rows if where not in {**PROBES, **PERIODS, **NO_BOUNDS}] == []
 
 
 @pytest.mark.parametrize("each", PROBES.values(), ids=PROBES.keys())

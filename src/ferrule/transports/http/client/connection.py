@@ -23,6 +23,8 @@ FRAMING_RATIO = 16
 
 LONGEST_REST = 30.0
 
+END_OF_HEAD = b"\r\n\r\n"
+
 _TIMEOUT = re.compile(rb"timeout=([0-9]{1,6})")
 
 
@@ -71,7 +73,7 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         *("_body_size", "_complete", "_closed", "_fresh_head", "_head_size", "_headers", "_lines", "_owner"),
         *("_parser", "_pieces", "_rest_size", "_reader", "_status", "_transport", "rest", "served", "since"),
-        "streaming",
+        *("_heads", "_tail", "streaming"),
     )
 
     def __init__(self, owner: Owner) -> None:
@@ -82,6 +84,10 @@ class HttpConnection(asyncio.Protocol):
         self._headers: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
         self._status = self._head_size = self._lines = 0
+        self._heads = 0
+        """Heads that have ended in the bytes that are parsed."""
+        self._tail = b""
+        """The last bytes of a head that has not ended: its end may come in two pieces."""
         self._rest_size = self._body_size = 0
         """Bytes of what follows the head, and of the body in it."""
         self._fresh_head = self._complete = self._closed = False
@@ -138,7 +144,8 @@ class HttpConnection(asyncio.Protocol):
         if reader is None:
             self._close()
             return
-        if self._status:
+        in_head = not self._status
+        if not in_head:
             self._rest_size += len(data)
         try:
             self._parser.feed_data(data)
@@ -147,8 +154,8 @@ class HttpConnection(asyncio.Protocol):
                 self._fail(f"the server does not speak HTTP properly: {error}")
                 return
             self._closed = True
-        if not self._status:
-            self._head_size += len(data)
+        if in_head:
+            self._count_head(data)
         if self._head_size > MAX_HEAD_SIZE or len(self._headers) > MAX_HEADERS:
             self._fail("the head of the server's answer is longer than the limit")
             return
@@ -164,6 +171,32 @@ class HttpConnection(asyncio.Protocol):
             reader.body_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if self._complete:
             self._finish()
+
+    def _count_head(self, data: bytes) -> None:
+        """Count what came in or before the head apart from what follows it: each has a limit of its own."""
+        at = 0
+        for _ in range(self._heads):
+            at = self._end_of_head(data, at)
+        self._heads = 0
+        if not self._status:
+            self._end_of_head(data, at)
+            at = len(data)
+        self._head_size += at
+        self._rest_size += len(data) - at
+
+    def _end_of_head(self, data: bytes, at: int) -> int:
+        """Return where the head ends that goes on at a place (RFC 9112 §2.1); where it does not end, keep its tail."""
+        tail = self._tail
+        if tail:
+            self._tail = b""
+            cut = (tail + data[at : at + 3]).find(END_OF_HEAD)
+            if cut >= 0:
+                return at + cut + len(END_OF_HEAD) - len(tail)
+        found = data.find(END_OF_HEAD, at)
+        if found >= 0:
+            return found + len(END_OF_HEAD)
+        self._tail = (tail + data[max(at, len(data) - 3) :])[-3:]
+        return len(data)
 
     def connection_lost(self, error: Exception | None) -> None:
         """An answer without a length ends with its connection; any other is cut."""
@@ -196,6 +229,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Note the status; what a server says in between (1xx) is none."""
+        self._heads += 1
         status: int = self._parser.get_status_code()
         if status >= 200:
             self._status = status
@@ -252,6 +286,7 @@ class HttpConnection(asyncio.Protocol):
     def _reset(self) -> None:
         self._headers = {}
         self._status = self._head_size = self._lines = 0
+        self._tail = b""
         self._rest_size = self._body_size = 0
         self._complete = self.streaming = False
 

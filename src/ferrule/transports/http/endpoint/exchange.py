@@ -139,11 +139,12 @@ class Exchange(ChannelDefaults, Struct, eq=False):
 
     def _event(self, body: bytes) -> None:
         responder = self._responder
-        responder.write(b"data: %b\n\n" % body)
-        if responder.backlog > self._settings.max_stream_backlog + len(body):
+        if responder.backlog > self._settings.max_stream_backlog:
             self._keepalive.cuts += 1
             responder.abort()
             self.lost()
+        else:
+            responder.write(b"data: %b\n\n" % body)
 
     def send_keepalive(self) -> None:
         """Send a comment on a silent stream, for its reader and the proxies between."""

@@ -34,6 +34,8 @@ PREFLIGHT_HEADERS = (
 PREFLIGHT_AGE = "600"
 MOST_PREFLIGHT = 64
 """Names in a preflight request that are looked at."""
+MOST_MIRRORED = 32
+"""Names of mirrored arguments among them that are allowed."""
 
 
 class Verdict(Struct, frozen=True):
@@ -136,7 +138,7 @@ class Guard:
         return header_lines(
             {
                 "Access-Control-Allow-Methods": methods,
-                "Access-Control-Allow-Headers": ", ".join([PREFLIGHT_HEADERS, *mirrored[:32]]),
+                "Access-Control-Allow-Headers": ", ".join([PREFLIGHT_HEADERS, *mirrored[:MOST_MIRRORED]]),
                 "Access-Control-Max-Age": PREFLIGHT_AGE,
             }
         )

@@ -6,6 +6,7 @@ then the idlest of whoever holds most.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
@@ -33,7 +34,7 @@ LEAST_SHARE = 64
 """How many of the idlest sessions are looked at, at least, in search of one that is not in use."""
 
 INTRODUCTION = 512
-"""Bytes of an `initialize` that are free: a session counts once more for every so many beyond."""
+"""Bytes of an `initialize` that are free: a session counts once more for each so many beyond that have begun."""
 
 MOST_UNUSED = 8
 """While more than one session in so many was not used since its handshake, one of those makes room."""
@@ -155,7 +156,7 @@ class Sessions:
 
     def add(self, session: EndpointSession, introduction: bytes = b"", origin: Origin = EVERYONE) -> None:
         """Keep a session whose handshake was made with a message; others make room where there are too many."""
-        session.size = 1 + weight(introduction) // INTRODUCTION
+        session.size = max(1, math.ceil(weight(introduction) / INTRODUCTION))
         self._open[session.id] = session
         self._shares.take(session.owner, session.size)
         self._unused.setdefault(session.owner, {})[session.id] = session

@@ -118,12 +118,14 @@ class Stream:
         """Send one event."""
         event = self._numbered(body)
         responder = self._responder
-        if responder is not None:
+        if responder is None:
+            return
+        if responder.backlog > self._shared.settings.max_stream_backlog:
+            self._shared.keepalive.cuts += 1
+            responder.abort()
+            self.detach()
+        else:
             responder.write(event)
-            if responder.backlog > self._shared.settings.max_stream_backlog + len(body):
-                self._shared.keepalive.cuts += 1
-                responder.abort()
-                self.detach()
 
     def finish(self, body: bytes | None = None) -> None:
         """Send a last event, if there is one, and end the stream."""

@@ -133,10 +133,14 @@ class ChunkedBody:
         self._left = int(size, 16)
         if len(self.content) + self._left > self._limit:
             raise Unacceptable(413, f"the body is longer than {self._limit} bytes")
+        if not self._left:
+            # The last chunk (RFC 9112 §7.1) holds nothing, and is not counted.
+            self._awaits = TRAILER
+            return
         self._chunks += 1
         if self._chunks > FREE_CHUNKS + len(self.content) // SMALLEST_MEAN_CHUNK:
             raise Unacceptable(400, "too many too small chunks")
-        self._awaits = DATA if self._left else TRAILER
+        self._awaits = DATA
 
     def _end_trailer(self, text: bytes) -> None:
         if not text:

@@ -224,7 +224,7 @@ def check_beginning(part: bytes, max_head_size: int) -> None:
         raise Unacceptable(400, "this is not HTTP")
     if ended:
         parse_request_line(line)
-    elif len(part) > LONGEST_REQUEST_LINE:
+    elif len(part) - part.endswith(b"\r") > LONGEST_REQUEST_LINE:
         raise Unacceptable(414, "the request line is too long")
     # RFC 9112 §2.2: a bare CR is invalid, and a bare LF need not be taken for the end of a line.
     breaks = part.count(b"\r\n")

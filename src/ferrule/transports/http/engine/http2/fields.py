@@ -64,9 +64,9 @@ def read_head(fields: Fields, max_size: int, max_fields: int) -> Head:
     if size_of(fields) > max_size:
         # RFC 6585 §5.
         raise Unacceptable(431, f"the fields are longer than {max_size} bytes")
-    if len(fields) > max_fields + len(PSEUDO):
-        raise Unacceptable(431, f"more than {max_fields} headers")
     pseudo, headers = _sort(fields)
+    if len(fields) - len(pseudo) > max_fields:
+        raise Unacceptable(431, f"more than {max_fields} headers")
     method = read_method(_required(pseudo, b":method"))
     if _required(pseudo, b":scheme") not in SCHEMES:
         raise Unacceptable(400, ":scheme is neither http nor https")
