@@ -33,7 +33,6 @@ from ferrule.transports.http.engine.engine import Engine
 from ferrule.transports.http.engine.head_parser import Unacceptable
 from ferrule.transports.http.message import HttpRequest
 from ferrule.transports.http.settings import EndpointSettings, EngineSettings
-from ferrule.transports.shutdown import left_of_grace
 from ferrule.transports.sockets.bind import listen
 
 no_bound("EngineSettings(port=…)", "the number of a port")
@@ -443,17 +442,3 @@ async def doubt(lasts: float, passes: float) -> bool:
 @period("ferrule.transports.http.engine.connection.LINGER_TIME")
 async def lingers(lasts: float, passes: float) -> bool:
     return await lasts_so_long(b"no HTTP\r\n\r\n", lasts, passes, write_timeout=SWEPT_OFTEN)
-
-
-@period("ferrule.transports.shutdown.LAST_GRACE")
-async def last_grace(lasts: float, passes: float) -> bool:
-    """A server whose time to end is over waits so long for an answer to be taken."""
-    engine = new_engine()
-    peer = Peer(engine)
-    peer.feed(GET)
-    now = asyncio.get_running_loop().time()
-    ending = asyncio.create_task(engine.drain(left_of_grace(now - 100)))
-    stood = await stands(lambda: not peer.wire.ended, lasts, passes)
-    stop(engine)
-    ending.cancel()
-    return stood
