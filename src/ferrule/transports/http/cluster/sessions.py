@@ -37,7 +37,7 @@ TOUCH_EVERY = 30.0
 TOGETHER = 128
 """How many sessions are written at once."""
 MOST_SOUGHT = 2000
-"""How many requests may look for their sessions at once, streams of other nodes not counted."""
+"""How many requests may look for their sessions at once; those that another node answers are not counted."""
 MOST_ROUTES = 50_000
 """Of how many sessions of other nodes it is remembered where they are."""
 PATIENCE = 15.0
@@ -334,6 +334,8 @@ class ClusterSessions:
         elif self._sought >= MOST_SOUGHT:
             refuse(responder, 503, "Unavailable: too many requests look for their sessions", RETRY_AFTER)
         else:
+            # Counted here: many may come before the first of them is looked for.
+            self._sought += 1
             self._scope.spawn(self._look(Sought(place, identity, request, responder, not_found)))
 
     async def _look(self, sought: Sought) -> None:
@@ -347,6 +349,8 @@ class ClusterSessions:
             if not responder.gone:
                 refuse(responder, 503, "Unavailable: the server is stopping", RETRY_AFTER)
             raise
+        finally:
+            self._sought -= 1
 
     async def _seek(self, sought: Sought) -> None:
         """Answer a request, find the node that does, or say that there is none; raises Busy."""
@@ -354,7 +358,7 @@ class ClusterSessions:
         until = loop.time() + PATIENCE
         pause = PAUSE
         while not sought.responder.gone and not self._is_here(sought):
-            owner = await self._found(sought)
+            owner = self._routes.get(sought.identity) or await self._owner(sought)
             if owner is None:
                 sought.not_found()
                 return
@@ -362,9 +366,10 @@ class ClusterSessions:
                 continue
             if owner != self.node and await self._is_answered_by(owner, sought):
                 return
-            if loop.time() > until:
+            left = until - loop.time()
+            if left <= 0:
                 raise StoreUnavailable("the node that has a session does not answer")
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _is_here(self, sought: Sought) -> bool:
@@ -378,15 +383,12 @@ class ClusterSessions:
             sought.not_found()
         return True
 
-    async def _found(self, sought: Sought) -> str | None:
-        self._sought += 1
-        try:
-            return self._routes.get(sought.identity) or await self._owner(sought)
-        finally:
-            self._sought -= 1
-
     async def _is_answered_by(self, owner: str, sought: Sought) -> bool:
-        outcome = await self.forwarder.forward(owner, sought.identity, sought.request, sought.responder)
+        self._sought -= 1
+        try:
+            outcome = await self.forwarder.forward(owner, sought.identity, sought.request, sought.responder)
+        finally:
+            self._sought += 1
         if outcome is Outcome.ANSWERED:
             return True
         self._routes.pop(sought.identity, None)
