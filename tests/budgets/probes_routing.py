@@ -20,14 +20,13 @@ from ferrule.routing.combined.client import CombinedClient
 
 
 def known_tasks(client: Any, size: int) -> bool:
-    """Return whether all of so many tasks are remembered; those that are known already push none out."""
+    """Return whether all of so many tasks are remembered; one that is known already pushes none out."""
     for number in range(size):
         client._remember(f"{number}", object())
-    newest = list(client._owners)
-    for each in newest:
-        client._remember(each, object())
-    assert list(client._owners) == newest
-    return len(newest) == size
+    known = list(client._owners)
+    client._remember(known[-1], object())
+    assert list(client._owners) == known
+    return len(known) == size
 
 
 @probe("ferrule.routing.client.MAX_TASKS", lowered=10, clamps=True)
