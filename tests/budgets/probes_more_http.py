@@ -21,10 +21,11 @@ from ferrule.transports.http.client.dial import Tunnel
 from ferrule.transports.http.client.request import HttpExchange
 from ferrule.transports.http.client.url import place
 from ferrule.transports.http.cluster import forwarder as forwarding
-from ferrule.transports.http.cluster import remote_responder
+from ferrule.transports.http.cluster import outbox, remote_responder
 from ferrule.transports.http.cluster import sessions as cluster_sessions
 from ferrule.transports.http.cluster.forwarder import Asked, Forwarder, Outcome
 from ferrule.transports.http.cluster.frames import CUT, PART, PIECE, Frame
+from ferrule.transports.http.cluster.outbox import Outbox
 from ferrule.transports.http.cluster.remote_responder import RemoteResponder
 from ferrule.transports.http.cluster.sessions import ClusterSessions
 from ferrule.transports.http.engine import head_parser
@@ -361,6 +362,28 @@ async def an_answer(limit: int, size: int) -> bool:
     with mock.patch.object(remote_responder, "LONGEST_CONTENT", limit):
         RemoteResponder(sender, 1, lambda: None).write(b"x" * size)
     return sender.send.call_args.args[0] != CUT
+
+
+class Deaf:
+    """A bus on which nothing arrives."""
+
+    async def deliver(self, node: str, topic: str, body: bytes) -> bool:
+        await asyncio.Event().wait()
+        return False
+
+
+@probe("ferrule.transports.http.cluster.outbox.HIGH", lowered=1000)
+async def unsent_answers(limit: int, size: int) -> bool:
+    """May a stream be written on while so many bytes wait for another node?"""
+    with mock.patch.object(outbox, "HIGH", limit):
+        sending = Outbox(Deaf(), "other", lambda node: None)  # type: ignore[arg-type]
+        sending._put(Frame(PART, 1, b"x" * (size - outbox.OVERHEAD)))
+        assert sending.backlog == size
+        writing = asyncio.ensure_future(sending.wait_writable())
+        await asyncio.sleep(0)
+        is_free = writing.done()
+        writing.cancel()
+    return is_free
 
 
 no_bound("ferrule.transports.http.cluster.frames.LONGEST_FRAME", "in which pieces we speak to another node")

@@ -262,3 +262,9 @@ async def a_locked_file(lasts: float, seconds: float) -> bool:
 
 
 no_bound("ferrule.stores.sqlite.database.MOST_TOGETHER", "how many jobs we commit at once")
+no_bound("ferrule.stores.sqlite.database.GRACE", "how long we wait at our own end")
+no_bound("ferrule.stores.redis.lane.FAILURES", "when we stop asking; nobody holds anything by it")
+no_bound("ferrule.stores.redis.lane.PROBE", "how often we try again")
+no_bound("ferrule.stores.redis.lane.LONGEST_PROBE", "how seldom we try again")
+no_bound("ferrule.stores.redis.bus.INBOX_TTL", "a time that Redis keeps")
+no_bound("ferrule.stores.redis.bus.TOGETHER", "how many notices we read at once")

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from unittest import mock
 
+from probes_client_link import waits
 from probes_more_http import REQUEST, Noting
-from table import probe
+from table import period, probe
 
 from ferrule.errors import SetupError
 from ferrule.transports.http.cluster.frames import PART
@@ -168,3 +169,26 @@ async def a_line(limit: int, size: int) -> bool:
     for each in (read, write):
         os.close(each)
     return len(line) == size + 1
+
+
+@period("ferrule.workers.neighbours.GIVING_TIME")
+async def a_request_that_waits_for_its_session(lasts: float, seconds: float) -> bool:
+    """It is answered then, wherever its session may be."""
+    async with two_workers(succeeds=True) as (_, _, worker):
+        answered: list[object] = []
+        worker.handle = lambda request, responder: answered.append(request)
+        assert worker.pass_on(OURS, REQUEST, Noting())  # type: ignore[arg-type]
+        await asyncio.sleep(seconds)
+        return not answered
+
+
+@period("ferrule.workers.neighbours.ASK_LIMIT")
+async def a_question_a_client_waits_for(lasts: float, seconds: float) -> bool:
+    async with two_workers() as (_, _, worker):
+        return await waits(worker.ask(THEIRS, "topic", b""), seconds)
+
+
+@period("ferrule.workers.questions.TIME_LIMIT")
+async def a_question(lasts: float, seconds: float) -> bool:
+    async with two_workers() as (_, asking, _):
+        return await waits(asking.ask(1, "topic"), seconds)
