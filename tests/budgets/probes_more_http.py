@@ -299,6 +299,21 @@ async def sought_sessions(limit: int, size: int) -> bool:
     return 503 not in refused
 
 
+@probe("ferrule.transports.http.cluster.sessions.MOST_SOUGHT_BYTES", lowered=20_000)
+async def bodies_of_sought_sessions(limit: int, size: int) -> bool:
+    answered = Noting()
+    with mock.patch.object(cluster_sessions, "MOST_SOUGHT_BYTES", limit):
+        async with node() as sessions:
+            sessions._store = SimpleNamespace(get=lambda identity: asyncio.Event().wait())  # type: ignore[assignment]
+            for length in (5000, size - 5000):
+                request = HttpRequest("POST", "/mcp", "", {}, b"x" * length)
+                sessions.look_for(mock.Mock(), "id", request, answered, lambda: None)  # type: ignore[arg-type]
+            refused = list(answered.said)
+        await asyncio.sleep(0)
+        assert sessions._bodies.held == 0
+    return 503 not in refused
+
+
 @probe("ferrule.transports.http.cluster.sessions.MOST_ROUTES", lowered=10, clamps=True)
 async def routes(limit: int, size: int) -> bool:
     with mock.patch.object(cluster_sessions, "MOST_ROUTES", limit):

@@ -16,6 +16,7 @@ from table import period, probe
 
 from ferrule.errors import SetupError
 from ferrule.transports.http.cluster.frames import PART
+from ferrule.transports.http.message import HttpRequest
 from ferrule.workers import neighbours, pipe, questions
 from ferrule.workers.mesh import Mesh
 from ferrule.workers.neighbours import WorkerNeighbours
@@ -57,6 +58,34 @@ async def forwarded_requests(limit: int, size: int) -> bool:
     taken = {await are_passed_on(THEIRS, limit, size), await are_passed_on(OURS, limit, size)}
     assert len(taken) == 1
     return taken.pop()
+
+
+@probe("ferrule.workers.neighbours.MOST_FORWARDED_BYTES", lowered=2_000_000)
+async def bodies_of_forwarded_requests(limit: int, size: int) -> bool:
+    """Those that wait for their session to come here, and those for a worker that reads nothing."""
+    size = min(size, 3 * limit)
+    taken = set()
+    with mock.patch.object(neighbours, "MOST_FORWARDED_BYTES", limit):
+        async with two_workers(succeeds=True) as (mesh, _, worker):
+            answered = Noting()
+            for length in (limit // 2, size - limit // 2):
+                worker.pass_on(OURS, request_of(length), answered)  # type: ignore[arg-type]
+            taken.add(not answered.said)
+            worker._all_given()
+            assert worker._held.held == 0
+
+            answered = Noting()
+            worker.pass_on(THEIRS, request_of(limit // 2), answered)  # type: ignore[arg-type]
+            to_other = mesh.to(1)
+            assert to_other is not None
+            worker.pass_on(THEIRS, request_of(size - to_other.backlog), answered)  # type: ignore[arg-type]
+            taken.add(not answered.said)
+    assert len(taken) == 1
+    return taken.pop()
+
+
+def request_of(length: int) -> HttpRequest:
+    return HttpRequest("POST", "/mcp", "", {}, b"x" * length)
 
 
 @probe("ferrule.workers.neighbours.MOST_BACKLOG", lowered=1000)

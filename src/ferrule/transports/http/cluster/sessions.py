@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
 from ferrule.errors import Busy, StoreUnavailable
 from ferrule.stores.contracts import SessionRecord
 from ferrule.stores.stores import Stores
@@ -38,6 +40,8 @@ TOGETHER = 128
 """How many sessions are written at once."""
 MOST_SOUGHT = 2000
 """How many requests may look for their sessions at once; those that another node answers are not counted."""
+MOST_SOUGHT_BYTES = 16 * 1024 * 1024
+"""Bytes of the bodies of all of them, those that another node answers too."""
 MOST_ROUTES = 50_000
 """Of how many sessions of other nodes it is remembered where they are."""
 PATIENCE = 15.0
@@ -74,7 +78,7 @@ class OwnedSession(Struct, eq=False):
     """When its use was last noted, by the clock of the endpoint."""
 
 
-class Sought(Struct, frozen=True, eq=False):
+class Sought(Struct, eq=False):
     """A request that looks for its session."""
 
     place: Place
@@ -82,6 +86,8 @@ class Sought(Struct, frozen=True, eq=False):
     request: HttpRequest
     responder: Responder
     not_found: Callable[[], None]
+    held: int
+    """Bytes of its body that are on the account of those that are sought."""
 
 
 class ClusterSessions:
@@ -106,6 +112,7 @@ class ClusterSessions:
         """Where sessions of other nodes were last, the one that was added last at the end."""
         self._adopting: dict[str, asyncio.Task[bool | None]] = {}
         self._sought = 0
+        self._bodies = Account("requests whose sessions are elsewhere", MOST_SOUGHT_BYTES, within=process.requests)
         self._leaving: set[int] = set()
         self._has_unkept = False
         self.cut_off = False
@@ -331,12 +338,22 @@ class ClusterSessions:
             not_found()
         elif self.cut_off and identity in self._owned:
             refuse(responder, 503, CUT_OFF, RETRY_AFTER)
-        elif self._sought >= MOST_SOUGHT:
+        elif self._sought >= MOST_SOUGHT or not self._bodies.take(len(request.body)):
             refuse(responder, 503, "Unavailable: too many requests look for their sessions", RETRY_AFTER)
         else:
             # Counted here: many may come before the first of them is looked for.
             self._sought += 1
-            self._scope.spawn(self._look(Sought(place, identity, request, responder, not_found)))
+            sought = Sought(place, identity, request, responder, not_found, len(request.body))
+            self._scope.spawn(self._look(sought)).add_done_callback(lambda _: self._looked(sought))
+
+    def _looked(self, sought: Sought) -> None:
+        self._sought -= 1
+        self._give_back(sought)
+
+    def _give_back(self, sought: Sought) -> None:
+        """Take a body from the account: nobody holds it any more, or it is on that of whoever works on it."""
+        self._bodies.give(sought.held)
+        sought.held = 0
 
     async def _look(self, sought: Sought) -> None:
         responder = sought.responder
@@ -349,8 +366,6 @@ class ClusterSessions:
             if not responder.gone:
                 refuse(responder, 503, "Unavailable: the server is stopping", RETRY_AFTER)
             raise
-        finally:
-            self._sought -= 1
 
     async def _seek(self, sought: Sought) -> None:
         """Answer a request, find the node that does, or say that there is none; raises Busy."""
@@ -378,6 +393,7 @@ class ClusterSessions:
         if owned is None or self.cut_off:
             return False
         if owned.record.principal == (binding_of(sought.request) or ""):
+            self._give_back(sought)
             owned.place.answer(sought.request, sought.responder)
         else:
             sought.not_found()
