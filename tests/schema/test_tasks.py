@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ferrule.budgets.bounds import MAX_NAME_LENGTH
 from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
 from ferrule.schema.tasks import ENDED, GOING_ON, Task, WrappedTask
@@ -55,3 +56,11 @@ def test_the_methods_exist_in_their_eras() -> None:
         "tasks/cancel": (True, True),
     }
     assert {"notifications/tasks", "notifications/tasks/status"} <= NOTICES
+
+
+def test_the_id_that_a_server_gives_a_task_is_no_longer_than_one_in_a_request() -> None:
+    """Clients remember the ids of tasks: ten thousand long ones would be gigabytes."""
+    longest = "x" * MAX_NAME_LENGTH
+    assert read({**BARE, "taskId": longest}).task_id == longest
+    with pytest.raises(msgspec.ValidationError, match="length <= 1024"):
+        read({**BARE, "taskId": longest + "x"})

@@ -182,7 +182,7 @@ class RoutedClient(Client):
         return await self._ask("tools/call", start, timeout, safe=self._router.is_safe("tools/call", {"name": name}))
 
     def _remember(self, task_id: str, client: Client) -> None:
-        if len(self._owners) >= MAX_TASKS:
+        if task_id not in self._owners and len(self._owners) >= MAX_TASKS:
             del self._owners[next(iter(self._owners))]
         self._owners[task_id] = client
 

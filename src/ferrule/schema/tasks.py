@@ -40,7 +40,7 @@ class TaskError(Model, kw_only=True):
 class Task(Result, kw_only=True):
     """How a task stands; the two eras name the times differently, and only the stateless one adds the outcome."""
 
-    task_id: str
+    task_id: Name
     status: TaskStatus
     status_message: str | None = None
     created_at: str = ""

@@ -35,7 +35,10 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": _writable(record.getMessage()),
         }
-        for name, value in list(vars(record).items())[: len(PLAIN) + MAX_FACTS]:
+        most = len(line) + MAX_FACTS
+        for name, value in vars(record).items():
+            if len(line) == most:
+                break
             if name not in PLAIN and name not in line:
                 line[_writable(name)] = _fact(value)
         if record.exc_text:

@@ -22,6 +22,8 @@ from typing import cast
 import msgspec
 from msgspec import Struct
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
 from ferrule.identity.principal import Principal
 from ferrule.transports.http.cluster.frames import BEGIN, CUT, FINISH, GONE, PART, REQUEST, WHOLE, read_answer
 from ferrule.transports.http.cluster.remote_responder import RemoteResponder
@@ -40,6 +42,9 @@ MARK = "."
 """Stands behind the slot, so that an id from a time without workers is nobody's."""
 MAX_FORWARDED = 1000
 """How many requests may wait for other workers at once."""
+MOST_FORWARDED_BYTES = 16 * 1024 * 1024
+"""Bytes of the bodies of those that wait for a session of ours, and bytes that wait for another worker after which no
+more requests go there; a larger one goes alone. Over `pipe.MAX_UNSENT` the pipe that all share would be cut."""
 MOST_BACKLOG = 4 * 1024 * 1024
 """Bytes a client may lag behind the answer of another worker before it is cut."""
 OWNER_GONE = b"Bad gateway: the worker that has this session is gone; initialize again\n"
@@ -131,6 +136,7 @@ class WorkerNeighbours:
         self._last = 0
         self._early: list[tuple[HttpRequest, Responder]] = []
         """Those that ask for a session of ours that may still be given to us."""
+        self._held = Account("requests that wait for their sessions", MOST_FORWARDED_BYTES, within=process.requests)
         self._awaits_sessions = succeeds
         self._answering: dict[tuple[Pipe, int], RemoteResponder] = {}
         """The requests of others that are answered here."""
@@ -197,8 +203,11 @@ class WorkerNeighbours:
 
     def _hold(self, request: HttpRequest, responder: Responder) -> bool:
         """Let a request wait for its session, where that may still come."""
-        if not self._awaits_sessions or len(self._early) >= MAX_FORWARDED:
+        if not self._awaits_sessions:
             return False
+        if len(self._early) >= MAX_FORWARDED or not self._held.take(len(request.body)):
+            responder.reply(503, TEXT_HEAD, TOO_MANY)
+            return True
         if not self._early:
             self._loop.call_later(GIVING_TIME, self._all_given)
         self._early.append((request, responder))
@@ -210,6 +219,7 @@ class WorkerNeighbours:
         early = self._early
         self._early = []
         for request, responder in early:
+            self._held.give(len(request.body))
             # They were judged before they had to wait.
             answer = self.answer or self.handle
             if answer is not None and not responder.gone:
@@ -229,7 +239,8 @@ class WorkerNeighbours:
         return True
 
     def _forward(self, pipe: Pipe, request: HttpRequest, responder: Responder) -> None:
-        if len(self._asked) >= MAX_FORWARDED:
+        is_full = pipe.backlog > 0 and pipe.backlog + len(request.body) > MOST_FORWARDED_BYTES
+        if is_full or len(self._asked) >= MAX_FORWARDED:
             responder.reply(503, TEXT_HEAD, TOO_MANY)
             return
         self._last = (self._last + 1) % 2**32

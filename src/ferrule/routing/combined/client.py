@@ -178,7 +178,7 @@ class CombinedClient(Client):
         return task
 
     def _remember(self, task_id: str, member: Member) -> None:
-        if len(self._owners) >= MAX_TASKS:
+        if task_id not in self._owners and len(self._owners) >= MAX_TASKS:
             del self._owners[next(iter(self._owners))]
         self._owners[task_id] = member
 

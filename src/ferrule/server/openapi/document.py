@@ -61,7 +61,7 @@ class Document:
 
     def follow(self, part: object, place: str) -> dict[str, Any]:
         """Return a part of the document, or what it refers to."""
-        for _ in range(MAX_HOPS):
+        for _ in range(MAX_HOPS + 1):
             if not isinstance(part, Mapping):
                 raise SetupError(f"{place} is not an object in the OpenAPI document")
             if "$ref" not in part:

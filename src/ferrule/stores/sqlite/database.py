@@ -189,9 +189,7 @@ class Database:
             raise StoreUnavailable(f"{self.path.name} is not open")
         future: asyncio.Future[T] = self._loop.create_future()
         with self._changed:
-            full = len(self._jobs) >= MOST_WAITING or self._size + size > MOST_WAITING_BYTES
-            if full and not self._drop_oldest():
-                raise StoreUnavailable(f"{len(self._jobs)} operations wait for {self.path.name} already")
+            self._make_room(size)
             self._urgent = True
             self._add(_Job(work, future, size, time.monotonic()))
         # Whoever waits may be cancelled; the job is done all the same.
@@ -205,6 +203,12 @@ class Database:
                 break
         if self._urgent or len(self._jobs) == 1:
             self._changed.notify()
+
+    def _make_room(self, size: int) -> None:
+        """Drop what is written behind until a job has room; raises StoreUnavailable where there is not enough of it."""
+        while len(self._jobs) >= MOST_WAITING or self._size + size > MOST_WAITING_BYTES:
+            if size > MOST_WAITING_BYTES or not self._drop_oldest():
+                raise StoreUnavailable(f"{len(self._jobs)} operations wait for {self.path.name} already")
 
     def _drop_oldest(self) -> bool:
         for position, job in enumerate(self._jobs):

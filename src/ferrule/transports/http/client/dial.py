@@ -85,6 +85,7 @@ def _matches(target: Place, rule: str) -> bool:
 
 
 MAX_TUNNEL_ANSWER = 16 * 1024
+"""Bytes of the head of a proxy's answer to CONNECT, with the empty line."""
 
 
 class Dialer:
@@ -159,12 +160,13 @@ class Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Collect the head of the answer."""
-        self._read += data
         if self._answered.done():
             return
-        if b"\r\n\r\n" in self._read:
+        self._read += data
+        if self._read.find(b"\r\n\r\n", 0, MAX_TUNNEL_ANSWER) >= 0:
             self._answered.set_result(self._read.partition(b"\r\n")[0])
-        elif len(self._read) > MAX_TUNNEL_ANSWER:
+        elif len(self._read) >= MAX_TUNNEL_ANSWER:
+            self._read = b""
             self._answered.set_exception(ConnectionError("the proxy's answer to CONNECT has no end"))
 
     def connection_lost(self, error: Exception | None) -> None:

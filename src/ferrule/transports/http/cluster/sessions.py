@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
+from ferrule.budgets import process
+from ferrule.budgets.account import Account
 from ferrule.errors import Busy, StoreUnavailable
 from ferrule.stores.contracts import SessionRecord
 from ferrule.stores.stores import Stores
@@ -37,7 +39,9 @@ TOUCH_EVERY = 30.0
 TOGETHER = 128
 """How many sessions are written at once."""
 MOST_SOUGHT = 2000
-"""How many requests may look for their sessions at once, streams of other nodes not counted."""
+"""How many requests may look for their sessions at once; those that another node answers are not counted."""
+MOST_SOUGHT_BYTES = 16 * 1024 * 1024
+"""Bytes of the bodies of all of them, those that another node answers too."""
 MOST_ROUTES = 50_000
 """Of how many sessions of other nodes it is remembered where they are."""
 PATIENCE = 15.0
@@ -74,7 +78,7 @@ class OwnedSession(Struct, eq=False):
     """When its use was last noted, by the clock of the endpoint."""
 
 
-class Sought(Struct, frozen=True, eq=False):
+class Sought(Struct, eq=False):
     """A request that looks for its session."""
 
     place: Place
@@ -82,6 +86,8 @@ class Sought(Struct, frozen=True, eq=False):
     request: HttpRequest
     responder: Responder
     not_found: Callable[[], None]
+    held: int
+    """Bytes of its body that are on the account of those that are sought."""
 
 
 class ClusterSessions:
@@ -106,6 +112,7 @@ class ClusterSessions:
         """Where sessions of other nodes were last, the one that was added last at the end."""
         self._adopting: dict[str, asyncio.Task[bool | None]] = {}
         self._sought = 0
+        self._bodies = Account("requests whose sessions are elsewhere", MOST_SOUGHT_BYTES, within=process.requests)
         self._leaving: set[int] = set()
         self._has_unkept = False
         self.cut_off = False
@@ -331,10 +338,22 @@ class ClusterSessions:
             not_found()
         elif self.cut_off and identity in self._owned:
             refuse(responder, 503, CUT_OFF, RETRY_AFTER)
-        elif self._sought >= MOST_SOUGHT:
+        elif self._sought >= MOST_SOUGHT or not self._bodies.take(len(request.body)):
             refuse(responder, 503, "Unavailable: too many requests look for their sessions", RETRY_AFTER)
         else:
-            self._scope.spawn(self._look(Sought(place, identity, request, responder, not_found)))
+            # Counted here: many may come before the first of them is looked for.
+            self._sought += 1
+            sought = Sought(place, identity, request, responder, not_found, len(request.body))
+            self._scope.spawn(self._look(sought)).add_done_callback(lambda _: self._looked(sought))
+
+    def _looked(self, sought: Sought) -> None:
+        self._sought -= 1
+        self._give_back(sought)
+
+    def _give_back(self, sought: Sought) -> None:
+        """Take a body from the account: nobody holds it any more, or it is on that of whoever works on it."""
+        self._bodies.give(sought.held)
+        sought.held = 0
 
     async def _look(self, sought: Sought) -> None:
         responder = sought.responder
@@ -354,7 +373,7 @@ class ClusterSessions:
         until = loop.time() + PATIENCE
         pause = PAUSE
         while not sought.responder.gone and not self._is_here(sought):
-            owner = await self._found(sought)
+            owner = self._routes.get(sought.identity) or await self._owner(sought)
             if owner is None:
                 sought.not_found()
                 return
@@ -362,9 +381,10 @@ class ClusterSessions:
                 continue
             if owner != self.node and await self._is_answered_by(owner, sought):
                 return
-            if loop.time() > until:
+            left = until - loop.time()
+            if left <= 0:
                 raise StoreUnavailable("the node that has a session does not answer")
-            await asyncio.sleep(pause)
+            await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _is_here(self, sought: Sought) -> bool:
@@ -373,20 +393,18 @@ class ClusterSessions:
         if owned is None or self.cut_off:
             return False
         if owned.record.principal == (binding_of(sought.request) or ""):
+            self._give_back(sought)
             owned.place.answer(sought.request, sought.responder)
         else:
             sought.not_found()
         return True
 
-    async def _found(self, sought: Sought) -> str | None:
-        self._sought += 1
-        try:
-            return self._routes.get(sought.identity) or await self._owner(sought)
-        finally:
-            self._sought -= 1
-
     async def _is_answered_by(self, owner: str, sought: Sought) -> bool:
-        outcome = await self.forwarder.forward(owner, sought.identity, sought.request, sought.responder)
+        self._sought -= 1
+        try:
+            outcome = await self.forwarder.forward(owner, sought.identity, sought.request, sought.responder)
+        finally:
+            self._sought += 1
         if outcome is Outcome.ANSWERED:
             return True
         self._routes.pop(sought.identity, None)

@@ -66,12 +66,14 @@ CONNECTION_WINDOW = 1024 * 1024
 HARD_LIMIT = 2
 """Fields up to so many times `max_head_size` are decompressed, to be refused with 431; over it the connection ends."""
 MOST_STREAMS = 2**31 - 1
+MAX_CLOSED_STREAMS = 1000
+"""Streams of one connection that have ended and are remembered."""
 
 
 class Frames(H2Connection):
     """The protocol itself; of streams that have ended it remembers fewer than it would."""
 
-    MAX_CLOSED_STREAMS = 1000
+    MAX_CLOSED_STREAMS = MAX_CLOSED_STREAMS
 
 
 class Http2Connection(asyncio.Protocol):
