@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -15,14 +16,16 @@ from table import period, probe
 from ferrule.auth import scopes
 from ferrule.auth.address import AddressRefused, AddressRules
 from ferrule.auth.challenge import read_challenges
+from ferrule.auth.dpop import ClusterProofs
 from ferrule.auth.fetch import Fetched, Fetcher, FetchFailed
 from ferrule.auth.jose import BadToken, _check_rsa, make_key, read_key, split_token
 from ferrule.auth.scopes import ScopeHierarchy
 from ferrule.auth.server import resource
-from ferrule.auth.server.jwt import fetcher_for
+from ferrule.auth.server.jwt import JWT, fetcher_for
 from ferrule.auth.server.keys import FetchedKeys, KeySet, freshness, read_keys
 from ferrule.auth.server.resource import ProtectedResource
 from ferrule.auth.server.settings import ResourceSettings, TokenSettings
+from ferrule.auth.server.token_cache import FailureLimit
 from ferrule.identity.verifier import RequestFacts
 
 PIECE = bytes(64 * 1024)
@@ -298,3 +301,66 @@ async def sets_of_scopes(limit: int, size: int) -> bool:
         for number in range(size):
             assert "read" in hierarchy.expand(["admin", str(number)])
     return len(hierarchy._remembered) == size
+
+
+# -- callers with bad tokens
+
+BAD, OTHER = "192.0.2.1", "192.0.2.2"
+
+
+@probe("FailureLimit(rate=…)", lowered=20)
+async def bad_tokens_of_an_address(limit: int, size: int) -> bool:
+    """Each is let through to be checked, the last of them too."""
+    failures = FailureLimit(rate=limit)
+    for _ in range(size - 1):
+        failures.count(BAD, 0.0)
+    assert not failures.is_reached(OTHER, 0.0)
+    return not failures.is_reached(BAD, 0.0)
+
+
+@probe("FailureLimit(most_addresses=…)", lowered=10, clamps=True)
+async def addresses_with_bad_tokens(limit: int, size: int) -> bool:
+    failures = FailureLimit(most_addresses=limit)
+    for number in range(size):
+        failures.count(f"10.0.{number // 256}.{number % 256}", 0.0)
+    return len(failures._left) == size
+
+
+@probe("ferrule.auth.server.token_cache.AT_ONCE")
+async def checks_at_once_of_an_address(limit: int, size: int) -> bool:
+    """One more bad token is what it may show."""
+    failures = FailureLimit(rate=2.0)
+    failures.count(BAD, 0.0)
+    for _ in range(size - 1):
+        failures.begin(BAD)
+    return not failures.is_reached(BAD, 0.0)
+
+
+@period("ferrule.auth.server.token_cache.WARY")
+async def an_address_with_a_bad_token(lasts: float, seconds: float) -> bool:
+    failures = FailureLimit(rate=1.0)
+    failures.count(BAD, 0.0)
+    for _ in range(100):
+        failures.begin(BAD)
+    return failures.is_reached(BAD, seconds)
+
+
+@period("ferrule.auth.server.token_verifier.HOLD")
+async def a_refusal_that_is_waited_for(lasts: float, seconds: float) -> bool:
+    refusal = JWT("https://issuer", secret="s" * 32, resource="https://here/mcp")._too_many()
+    assert inspect.isawaitable(refusal)
+    return await lasts_longer(refusal, seconds)
+
+
+class NoAnswer:
+    """A store of proofs that never answers."""
+
+    async def add(self, key: str, ttl: float) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+
+@period("ferrule.auth.dpop.PATIENCE")
+async def a_store_of_proofs_that_is_silent(lasts: float, seconds: float) -> bool:
+    proof = mock.Mock(digest=b"d", until=60.0)
+    return await lasts_longer(ClusterProofs(NoAnswer()).add(proof, 0.0), seconds)
