@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -12,7 +14,7 @@ from probes_auth_server import lasts_longer
 from table import no_bound, period, probe
 
 from ferrule.auth.address import AddressRules
-from ferrule.auth.client import oauth, session
+from ferrule.auth.client import oauth, session, store
 from ferrule.auth.client.code_request import CodeRequest
 from ferrule.auth.client.device_flow import read_begun
 from ferrule.auth.client.discovery import Discovery
@@ -22,7 +24,7 @@ from ferrule.auth.client.loopback import CallbackListener
 from ferrule.auth.client.metadata import ServerMetadata, read_metadata
 from ferrule.auth.client.registration import register
 from ferrule.auth.client.session import OAuthSession, SessionOptions
-from ferrule.auth.client.store import MemoryStore
+from ferrule.auth.client.store import FileStore, MemoryStore
 from ferrule.auth.client.token import ProofKey, read_token
 from ferrule.auth.fetch import Fetched, Fetcher
 from ferrule.auth.jose import make_key
@@ -335,3 +337,15 @@ async def servers_of_one_login(limit: int, size: int) -> bool:
         except SetupError:
             return False
     return True
+
+
+@probe("ferrule.auth.client.store.LARGEST_FILE", lowered=1000)
+async def a_file_of_logins(limit: int, size: int) -> bool:
+    with TemporaryDirectory() as folder, mock.patch.object(store, "LARGEST_FILE", limit):
+        path = Path(folder, "tokens.json")
+        path.write_bytes(b'{"a": {}}'.ljust(size))
+        path.chmod(0o600)
+        try:
+            return FileStore(path).read("a") == {}
+        except SetupError:
+            return False

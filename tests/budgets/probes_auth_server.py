@@ -21,6 +21,7 @@ from ferrule.auth.fetch import Fetched, Fetcher, FetchFailed
 from ferrule.auth.jose import BadToken, _check_rsa, make_key, read_key, split_token
 from ferrule.auth.scopes import ScopeHierarchy
 from ferrule.auth.server import resource
+from ferrule.auth.server.introspection import Introspection
 from ferrule.auth.server.jwt import JWT, fetcher_for
 from ferrule.auth.server.keys import FetchedKeys, KeySet, freshness, read_keys
 from ferrule.auth.server.resource import ProtectedResource
@@ -364,3 +365,10 @@ class NoAnswer:
 async def a_store_of_proofs_that_is_silent(lasts: float, seconds: float) -> bool:
     proof = mock.Mock(digest=b"d", until=60.0)
     return await lasts_longer(ClusterProofs(NoAnswer()).add(proof, 0.0), seconds)
+
+
+@period("ferrule.auth.server.introspection.KEEP")
+async def a_token_that_was_called_active(lasts: float, seconds: float) -> bool:
+    asked = Introspection("https://issuer.example/introspect", client=("id", "secret"), resource="https://here/mcp")
+    said = {"active": True, "sub": "ada", "aud": "https://here/mcp", "exp": 10**9}
+    return seconds < asked._read(said, 0.0, "https://here/mcp").until
