@@ -333,6 +333,13 @@ async def test_a_certificate_of_another_name_is_refused(world: Any) -> None:
         assert there.requests == []
 
 
+@pytest.mark.parametrize("name", ["h" * 64 + ".example", "a..example"])
+async def test_a_name_that_no_host_can_have_is_told_like_one_nobody_has(name: str) -> None:
+    """The system's resolver does not fail there as it does elsewhere."""
+    with pytest.raises(FetchFailed, match="no host of this name"):
+        await Fetcher(AddressRules()).get(f"https://{name}/x")
+
+
 async def test_a_name_nobody_knows_and_a_port_nobody_listens_on_are_told(world: Any) -> None:
     async with world(GOOD) as there:
         there.addresses = [[]]

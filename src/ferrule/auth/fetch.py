@@ -149,7 +149,8 @@ class Fetcher:
     async def _addresses(self, there: Destination) -> list[str]:
         try:
             found = list(await self._resolve(there.host, there.port))
-        except OSError:
+        except (OSError, UnicodeError):
+            # The second is for a name that no host can have, such as one with a part of more than 63 characters.
             found = []
         if not found:
             raise FetchFailed(f"{there.origin}: there is no host of this name")

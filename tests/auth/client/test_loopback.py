@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
 
 from ferrule import AuthorizationFailed
+from ferrule.auth.client import loopback
 from ferrule.auth.client.loopback import MOST_AT_ONCE, CallbackListener
 
 
@@ -113,3 +115,18 @@ async def test_nothing_listens_when_it_is_over() -> None:
         port = listening.port
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_who_stays_connected_is_cut_when_it_is_over_and_no_error_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(loopback, "FAREWELL", 0.01)
+    async with listener() as listening:
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
+        while not listening._running:
+            await asyncio.sleep(0.001)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    assert listening._running == {}
+    assert caplog.messages == []

@@ -11,7 +11,14 @@ from proxy_desk import KEYS, Clock
 
 from ferrule.auth.proxy.keys import Keys
 from ferrule.auth.proxy.profiles import PROFILES
-from ferrule.auth.proxy.upstream import Person, UpstreamDown, UpstreamRefused, UpstreamTokens
+from ferrule.auth.proxy.upstream import (
+    LONGEST_TOKEN,
+    MOST_SCOPES,
+    Person,
+    UpstreamDown,
+    UpstreamRefused,
+    UpstreamTokens,
+)
 from ferrule.auth.proxy.vault import CHECK_KEPT, RENEWING, Vault
 from ferrule.stores.memory import MemoryStore
 
@@ -229,3 +236,13 @@ async def test_an_entry_lives_as_long_as_its_grant() -> None:
     await vault.delete("g")
     with pytest.raises(UpstreamRefused):
         await vault.fresh("g")
+
+
+async def test_the_longest_tokens_a_provider_may_give_are_kept() -> None:
+    """Each is as long as it may be, of characters that take two in JSON, with as many scopes as one answer holds."""
+    clock = Clock()
+    vault = a_vault(clock, Provider(clock))
+    longest = '"' * LONGEST_TOKEN
+    given = structs.replace(some_tokens(clock), access=longest, refresh=longest, scopes=("s" * 320,) * MOST_SCOPES)
+    await vault.put("g", given)
+    assert (await vault.fresh("g")).access == longest

@@ -45,7 +45,7 @@ class CallbackListener:
         """Tried in this order; 0 for any that is free."""
         self._path = path
         self._server: asyncio.Server | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._seen = 0
         self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -76,9 +76,12 @@ class CallbackListener:
         self._server.close()
         if self._running:
             # The browser gets its page.
-            await asyncio.wait(set(self._running), timeout=FAREWELL)
-        for task in list(self._running):
-            task.cancel()
+            await asyncio.wait(list(self._running), timeout=FAREWELL)
+        # Cut, not cancelled: Python 3.11 logs an error for each reader that is cancelled.
+        for writer in self._running.values():
+            writer.transport.abort()
+        if self._running:
+            await asyncio.wait(list(self._running))
         self._answer.cancel()
 
     async def wait(self, is_answer: Callable[[str], bool]) -> str:
@@ -93,7 +96,7 @@ class CallbackListener:
         if len(self._running) >= MOST_AT_ONCE or self._seen > MOST_REQUESTS:
             writer.transport.abort()
             return
-        self._running.add(task)
+        self._running[task] = writer
         try:
             async with asyncio.timeout(READ_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -102,7 +105,7 @@ class CallbackListener:
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
             pass
         finally:
-            self._running.discard(task)
+            del self._running[task]
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()

@@ -17,6 +17,8 @@ from ferrule.errors import SetupError
 from ferrule.protocol.seal import NONCE_SIZE, Expired, Keyring, Seal, Tampered
 
 SECRET_SIZE = 32
+LARGEST_SEALED = 256 * 1024
+"""Characters of what is sealed: the tokens of a provider come in up to 64 KiB of JSON, beside one that was kept."""
 OWNER_ONLY = 0o600
 NEVER = float("inf")
 
@@ -25,7 +27,7 @@ class Keys:
     """What is sealed for others to carry, and what is signed; both by purpose."""
 
     def __init__(self, secrets: Sequence[str | bytes]) -> None:
-        self._seal = Seal(Keyring(secrets))
+        self._seal = Seal(Keyring(secrets), LARGEST_SEALED)
         self._secrets: list[bytes] = []
         for secret in secrets:
             self._secrets.append(secret.encode() if isinstance(secret, str) else bytes(secret))

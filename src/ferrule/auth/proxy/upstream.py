@@ -27,6 +27,8 @@ from ferrule.errors import FerruleError
 
 LONGEST_TOKEN = 16 * 1024
 LONGEST_SUBJECT = 255
+MOST_SCOPES = 200
+"""Of a token, that are kept."""
 LEEWAY = 60.0
 MOST_SECONDS = 10 * 365 * 86_400
 CODE = re.compile(r"[a-z_]{1,40}")
@@ -158,7 +160,7 @@ class Upstream:
         scopes = before.scopes if before else ()
         if isinstance(document.get("scope"), str):
             # GitHub and Slack separate them with commas.
-            scopes = tuple(document["scope"].replace(",", " ").split()[:200])
+            scopes = tuple(document["scope"].replace(",", " ").split()[:MOST_SCOPES])
         id_token = document.get("id_token", "")
         return UpstreamTokens(
             access=access,
