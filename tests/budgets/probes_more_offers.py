@@ -18,8 +18,6 @@ from ferrule.registry import file as registry_file
 from ferrule.registry.file import SnapshotFile
 from ferrule.runtime.dispatch import _named
 from ferrule.server.calls import forms
-from ferrule.server.calls.files import Image
-from ferrule.server.calls.results import UnwritableResult
 from ferrule.server.folder import source_files
 from ferrule.server.folder.source_files import SourceFiles
 from ferrule.server.hosting.link_state import Links, LinkState
@@ -66,22 +64,6 @@ async def values_that_are_walked(limit: int, size: int) -> bool:
     assert budget < check._cost(-1, size, 0, text)
     with mock.patch.object(checker, "MOST_WALKED", limit):
         return not check.is_too_costly(value, budget)
-
-
-@probe("Image(max_size=…)", lowered=1000)
-async def media(limit: int, size: int) -> bool:
-    """From memory and from a file."""
-    taken = set()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "a.png"
-        path.write_bytes(b"x" * size)
-        for image in (Image(data=path.read_bytes(), format="png", max_size=limit), Image(path, max_size=limit)):
-            try:
-                taken.add(len(image.read()) == size)
-            except UnwritableResult:
-                taken.add(False)
-    assert len(taken) == 1
-    return taken.pop()
 
 
 @probe("ferrule.server.calls.forms.MOST_FORMS", clamps=True)

@@ -155,7 +155,12 @@ class HttpConnection(asyncio.Protocol):
                 return
             self._closed = True
         if in_head:
-            self._count_head(data)
+            size = len(data)
+            if self._complete and not self._head_size and size <= MAX_HEAD_SIZE and size <= MAX_FRAMING:
+                # A whole answer in one reading, shorter than a head or its framing may be: there is nothing to count.
+                self._heads = 0
+            else:
+                self._count_head(data)
         if self._head_size > MAX_HEAD_SIZE or len(self._headers) > MAX_HEADERS:
             self._fail("the head of the server's answer is longer than the limit")
             return
