@@ -473,7 +473,7 @@ async def test_a_peer_that_takes_a_little_is_read_again_after_five_seconds(virtu
 
 async def test_a_backlog_beyond_all_measure_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ferrule.transports.backpressure.LEAST_BACKLOG", 4000)
-    channel, pipe, _ = channel_on_pipe(max_message_size=2000)
+    channel, pipe, _ = channel_on_pipe(max_message_size=1024)
     channel.pause_writing()
     pipe.backlog = 4001
     channel.send(Notification("n"))
