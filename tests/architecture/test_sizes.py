@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from source_tree import Module, modules
 
@@ -71,3 +72,34 @@ def test_an_empty_name_is_noticed() -> None:
         assert is_empty(name)
     for name in ("Basement", "document", "processed", "commonly", "information"):
         assert not is_empty(name)
+
+
+def misplaced_texts(tree: ast.Module) -> list[int]:
+    """Return the lines of bare texts that stand under nothing they could describe."""
+    found = []
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for before, statement in pairwise(body):
+            if is_text(statement) and not isinstance(before, ast.Assign | ast.AnnAssign):
+                found.append(statement.lineno)
+    return found
+
+
+def is_text(statement: ast.stmt) -> bool:
+    """Return whether a statement is a text and nothing else."""
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def test_a_text_stands_right_under_what_it_describes() -> None:
+    assert [(module.place, line) for module in modules() for line in misplaced_texts(module.tree)] == []
+
+
+def test_a_text_that_describes_nothing_is_noticed() -> None:
+    text = '"""Doc."""\nx = 1\n"""Of x."""\n"""Of nothing."""\nclass A:\n    """Doc."""\n    y = 1\n    """Of y."""\n'
+    assert misplaced_texts(ast.parse(text)) == [4]

@@ -114,8 +114,6 @@ Decoded = Message | Rejected
 SHORT = MAX_METHOD_LENGTH
 """A frame up to this size has no room for anything over its bound."""
 
-"""The least number that is too long for an id."""
-
 HEAVY = MAX_MESSAGE_WEIGHT // MOST_PER_BYTE
 """A frame up to this size cannot be over the bound on weight, whatever it holds."""
 

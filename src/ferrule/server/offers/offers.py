@@ -33,10 +33,10 @@ class Offers:
         self.services = services
         self.layers = layers
         self._on_change = on_change
+        """Called when something is offered, or no longer."""
         self._on_recompose = on_recompose
         self.versioned = False
         """Whether anything here has versions that a caller may choose from."""
-        """Called when something is offered, or no longer."""
         self.mounted: list[Offers] = []
         """What is mounted here."""
         self.mounted_in: list[Holder] = []

@@ -80,9 +80,9 @@ class WebSocketChannel(ChannelDefaults, asyncio.Protocol):
 
     traits = Traits(watches_itself=True, closes_on_garbage=True)
     last = False
+    """Set by an HTTP engine on all it looks after; a WebSocket has no answer to end with."""
     traffic = (0, 0)
     """Of HTTP; what comes and goes in frames is counted by its link."""
-    """Set by an HTTP engine on all it looks after; a WebSocket has no answer to end with."""
 
     _transport: asyncio.Transport
 
