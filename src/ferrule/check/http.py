@@ -130,7 +130,7 @@ class HttpWire:
             there = answer.headers.get("location", "")
             if answer.status not in (307, 308) or not there:
                 break
-            target = self.place.elsewhere(there)
+            target = self.place.resolve(there)
             if target.origin != self.place.origin:
                 break
             self.place = target

@@ -117,7 +117,7 @@ def _redirected(post: Post) -> None:
     here = post.channel.heading.place
     location = post.headers.get(b"location", b"").decode("latin-1")
     try:
-        there: Place | None = here.elsewhere(location)
+        there: Place | None = here.resolve(location)
     except SetupError:
         there = None
     if there is not None and there.origin == here.origin and not post.moved:
