@@ -40,7 +40,8 @@ OLD_TRANSPORT = frozenset({400, 404, 405})
 NEWEST_ONLY = frozenset({HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code})
 """Errors that only a server of the stateless era knows."""
 
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED = 401
+FORBIDDEN = 403
 MAX_QUOTE = 200
 
 ADVICE = {
