@@ -13,13 +13,13 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 559,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
-    "modules under 60 lines": 124,
-    "conditional expressions per 1000": 14,
-    "comprehensions per 1000": 12,
-    "Any per 1000": 25,
-    "gerund module names": 1,
-    "public attributes of the largest class": 75,  # a client of several has a router, or servers and a source
+    "modules": 558,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
+    "modules under 60 lines": 117,
+    "conditional expressions per 1000": 8,
+    "comprehensions per 1000": 8,
+    "Any per 1000": 21,
+    "gerund module names": 0,
+    "public attributes of the largest class": 74,  # a client of several has a router, or servers and a source
     "modules in the largest ring": 0,
 }
 

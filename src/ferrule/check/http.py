@@ -20,7 +20,8 @@ from ferrule.wire.sse import EventTooLarge, SseParser
 MOST_BYTES = 16 * 1024 * 1024
 """How long an answer may be."""
 READ_SIZE = 64 * 1024
-JSON, STREAM = "application/json", "text/event-stream"
+JSON = "application/json"
+STREAM = "text/event-stream"
 USUAL = {"Content-Type": JSON, "Accept": f"{JSON}, {STREAM}"}
 """The headers of a message that is posted."""
 MOST_REDIRECTS = 3
@@ -130,7 +131,7 @@ class HttpWire:
             there = answer.headers.get("location", "")
             if answer.status not in (307, 308) or not there:
                 break
-            target = self.place.elsewhere(there)
+            target = self.place.resolve(there)
             if target.origin != self.place.origin:
                 break
             self.place = target

@@ -1,8 +1,9 @@
-"""What a check has found: as a value, as lines for people, and as JUnit XML."""
+"""The report of a check: its findings, a line that counts them, and the same as JUnit XML."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """What came of one rule."""
+    """The outcome of one rule."""
 
     rule: str
     title: str
@@ -37,11 +38,11 @@ class Spoken(Struct, frozen=True, kw_only=True):
     version: str = ""
     """The version that was agreed on; empty where it does not speak the era."""
     reason: str = ""
-    """How it answered, where it does not."""
+    """How it answered where it does not speak the era."""
 
 
 class Report(Struct, kw_only=True):
-    """Everything a check has found."""
+    """The findings of a check, with what it learned of the server."""
 
     target: str
     transport: str
@@ -51,31 +52,35 @@ class Report(Struct, kw_only=True):
     findings: list[Finding] = field(default_factory=list)
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many rules came out so."""
-        return sum(finding.outcome == outcome for finding in self.findings)
+        """Return the number of findings with an outcome."""
+        return _count(self.findings, outcome)
 
     @property
     def summary(self) -> str:
         """The counts, as a line."""
-        words = {"pass": "passed", "fail": "failed", "warn": "warnings", "skip": "not applicable"}
-        return ", ".join(f"{self.count(outcome)} {words[outcome]}" for outcome in OUTCOMES)
+        return (
+            f"{self.count('pass')} passed, {self.count('fail')} failed,"
+            f" {self.count('warn')} warnings, {self.count('skip')} not applicable"
+        )
 
     def to_junit(self) -> bytes:
         """Return the report as JUnit XML: a warning passes, and says so in its output."""
         root = ElementTree.Element("testsuites", name="ferrule check")
         for spoken in self.eras:
             found = [finding for finding in self.findings if finding.era == spoken.era]
-            failed = sum(finding.outcome == "fail" for finding in found)
-            skips = sum(finding.outcome == "skip" for finding in found)
             suite = ElementTree.SubElement(root, "testsuite", name=f"{_safe(self.target)} {spoken.era}")
             suite.set("tests", str(len(found)))
-            suite.set("failures", str(failed))
+            suite.set("failures", str(_count(found, "fail")))
             suite.set("errors", "0")
-            suite.set("skipped", str(skips))
+            suite.set("skipped", str(_count(found, "skip")))
             for finding in found:
                 suite.append(_test_case(finding))
         ElementTree.indent(root)
         return bytes(ElementTree.tostring(root, "utf-8", xml_declaration=True)) + b"\n"
+
+
+def _count(findings: Sequence[Finding], outcome: Outcome) -> int:
+    return sum(finding.outcome == outcome for finding in findings)
 
 
 def _safe(text: str) -> str:

@@ -1,8 +1,9 @@
-"""`ferrule completion SHELL`: a script that completes commands and options, made of the same table as the parsers."""
+"""`ferrule completion SHELL`: a script that completes commands and options, from the same table as the parsers."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -37,7 +38,7 @@ class Described(Struct, frozen=True):
     help: str
     options: tuple[Option, ...]
     choices: tuple[str, ...]
-    """The words that may follow."""
+    """The words that may follow them."""
 
 
 def configure(parser: CommandParser) -> None:
@@ -82,7 +83,7 @@ def _described(words: tuple[str, ...], help_text: str, parser: CommandParser) ->
 
 
 def _plain(text: str | None) -> str:
-    """Return a help text that no shell reads anything into."""
+    """Return a help text without the characters that mean something to a shell."""
     kept = (text or "").replace("%%", "%")
     for character in "'\"`$\\[]:":
         kept = kept.replace(character, " ")
@@ -90,7 +91,16 @@ def _plain(text: str | None) -> str:
 
 
 def _flags(command: Described) -> list[str]:
-    return [name for option in command.options for name in option.names]
+    """Return the names of all options of a command."""
+    flags: list[str] = []
+    for option in command.options:
+        flags.extend(option.names)
+    return flags
+
+
+def _first_words(commands: list[Described]) -> list[Described]:
+    """Return the commands that are one word."""
+    return [command for command in commands if len(command.words) == 1]
 
 
 def bash(commands: list[Described]) -> str:
@@ -101,20 +111,23 @@ def bash(commands: list[Described]) -> str:
         '  case "${COMP_WORDS[1]} ${COMP_WORDS[2]}" in',
     ]
     # The longest first: `receipts verify` before `receipts`.
-    for command in sorted(commands, key=lambda each: -len(each.words)):
-        pattern = " ".join(command.words) if len(command.words) > 1 else f"{command.words[0]} "
+    for command in sorted(commands, key=_word_count, reverse=True):
+        pattern = " ".join(command.words)
+        if len(command.words) == 1:
+            pattern += " "
         lines.append(f'    "{pattern}"*)')
         lines.append('      case "$previous" in')
         for option in command.options:
             if option.takes_value:
-                lines.append(f"        {'|'.join(option.names)}) words={_quoted(' '.join(option.choices))} ;;")
-        lines.append(f"        *) words={_quoted(' '.join([*command.choices, *_flags(command)]))} ;;")
-        lines += ["      esac ;;"]
-    names = " ".join(command.words[0] for command in commands if len(command.words) == 1)
+                names = "|".join(option.names)
+                lines.append(f"        {names}) words={_quoted(option.choices)} ;;")
+        lines.append(f"        *) words={_quoted([*command.choices, *_flags(command)])} ;;")
+        lines.append("      esac ;;")
+    commands_quoted = _quoted([command.words[0] for command in _first_words(commands)])
     lines += [
-        f"    *) words={_quoted(names)} ;;",
+        f"    *) words={commands_quoted} ;;",
         "  esac",
-        f'  if [ "$COMP_CWORD" -eq 1 ]; then words={_quoted(names)}; fi',
+        f'  if [ "$COMP_CWORD" -eq 1 ]; then words={commands_quoted}; fi',
         '  COMPREPLY=($(compgen -W "$words" -- "$word"))',
         '  if [ "$COMP_CWORD" -gt 1 ] && [ "${#COMPREPLY[@]}" -eq 0 ]; then COMPREPLY=($(compgen -f -- "$word")); fi',
         "}",
@@ -127,19 +140,16 @@ def bash(commands: list[Described]) -> str:
 def zsh(commands: list[Described]) -> str:
     """Return the script for zsh."""
     lines = ["#compdef ferrule", "_ferrule() {", "  local -a commands", "  commands=("]
-    for command in commands:
-        if len(command.words) == 1:
-            lines.append(f"    '{command.words[0]}:{_plain(command.help)}'")
+    for command in _first_words(commands):
+        lines.append(f"    '{command.words[0]}:{_plain(command.help)}'")
     lines += ["  )", "  if (( CURRENT == 2 )); then _describe command commands; return; fi", '  case "$words[2]" in']
-    for command in commands:
-        if len(command.words) > 1:
-            continue
-        lines.append(f"    {command.words[0]})")
-        inner = [each for each in commands if len(each.words) == 2 and each.words[0] == command.words[0]]
-        for each in inner:
-            lines.append(
-                f'      if [[ "$words[3]" == {each.words[1]} ]]; then _arguments {_zsh_options(each)}; return; fi'
-            )
+    for command in _first_words(commands):
+        name = command.words[0]
+        lines.append(f"    {name})")
+        for inner in commands:
+            if len(inner.words) == 2 and inner.words[0] == name:
+                condition = f'[[ "$words[3]" == {inner.words[1]} ]]'
+                lines.append(f"      if {condition}; then _arguments {_zsh_options(inner)}; return; fi")
         lines.append(f"      _arguments {_zsh_options(command)} ;;")
     lines += ["  esac", "}", "compdef _ferrule ferrule", ""]
     return "\n".join(lines)
@@ -148,10 +158,12 @@ def zsh(commands: list[Described]) -> str:
 def _zsh_options(command: Described) -> str:
     parts: list[str] = []
     for option in command.options:
+        value = ""
+        if option.takes_value and option.choices:
+            value = f":value:({' '.join(option.choices)})"
+        elif option.takes_value:
+            value = ":value:_files"
         for name in option.names:
-            value = ""
-            if option.takes_value:
-                value = f":value:({' '.join(option.choices)})" if option.choices else ":value:_files"
             parts.append(f"'{name}[{option.help}]{value}'")
     if command.choices:
         parts.append(f"'1:choice:({' '.join(command.choices)})'")
@@ -162,11 +174,9 @@ def _zsh_options(command: Described) -> str:
 def fish(commands: list[Described]) -> str:
     """Return the script for fish."""
     lines: list[str] = []
-    for command in commands:
-        if len(command.words) == 1:
-            lines.append(
-                f"complete -c ferrule -n __fish_use_subcommand -f -a {command.words[0]} -d '{_plain(command.help)}'"
-            )
+    for command in _first_words(commands):
+        name = command.words[0]
+        lines.append(f"complete -c ferrule -n __fish_use_subcommand -f -a {name} -d '{_plain(command.help)}'")
     for command in commands:
         seen = "; and ".join(f"__fish_seen_subcommand_from {word}" for word in command.words)
         start = f"complete -c ferrule -n '{seen}'"
@@ -175,17 +185,26 @@ def fish(commands: list[Described]) -> str:
         for option in command.options:
             line = start
             for name in option.names:
-                line += f" -l {name[2:]}" if name.startswith("--") else f" -s {name[1:]}"
+                if name.startswith("--"):
+                    line += f" -l {name[2:]}"
+                else:
+                    line += f" -s {name[1:]}"
             if option.takes_value:
                 line += " -r"
             if option.choices:
                 line += f" -f -a '{' '.join(option.choices)}'"
             lines.append(f"{line} -d '{option.help}'")
-    return "\n".join([*lines, ""])
+    lines.append("")
+    return "\n".join(lines)
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"'
+def _word_count(command: Described) -> int:
+    return len(command.words)
+
+
+def _quoted(words: Iterable[str]) -> str:
+    """Return words as one text of bash."""
+    return f'"{" ".join(words)}"'
 
 
 SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}

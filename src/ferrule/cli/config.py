@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ferrule.cli.main import CommandParser
 
 SECRETS = ("key", "secret", "token", "password", "headers", "auth", "env")
-"""What the name of an option has in it whose value is not shown."""
+"""Words in the name of an option whose value is not shown."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One option, what it is, and where that was said."""
+    """The value of an option, and where it was set."""
 
     table: str
     option: str
@@ -56,30 +56,46 @@ def configure(parser: CommandParser) -> None:
 
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
-    """Show which options hold."""
+    """Show the options that are set."""
     output = output_of(options)
-    if options.place is not None and not Path(options.place.partition(".py:")[0]).exists():
-        raise SetupError(f"there is no file or folder {options.place}")
-    configuration = use_beside(folder_of([options.place] if options.place else []))
+    configuration = _read_configuration(options.place)
     tables = _tables()
     require_tables(configuration, tables)
-    if options.table is not None and options.table not in tables:
-        meant = alike(options.table, tables)
-        hint = f'. Did you mean "{meant}"?' if meant else f": there are {', '.join(tables)}"
-        raise SetupError(f'no table "{options.table}"{hint}')
+    if options.table is not None:
+        _require_table(options.table, tables)
+        tables = {options.table: tables[options.table]}
     found: list[Setting] = []
     for table, structs in tables.items():
-        if options.table in (None, table):
-            found.extend(_settings(table, structs, configuration, _arguments(table, options), every=options.all))
+        given = _arguments(table, options)
+        found.extend(_settings(table, structs, configuration, given, every=options.all))
     if output.json:
-        output.document({"file": configuration.path or None, "settings": [msgspec.to_builtins(each) for each in found]})
+        output.document({"file": configuration.path or None, "settings": msgspec.to_builtins(found)})
         return
-    rows = []
-    for each in found:
-        rows.append([f"{each.table}.{each.option}", _shown(each.value), each.where])
+    rows: list[list[str]] = []
+    for setting in found:
+        rows.append([f"{setting.table}.{setting.option}", _shown(setting.value), setting.where])
     output.rows(rows)
     if not rows:
         output.note("every option is at its default: `ferrule config --all` shows them")
+
+
+def _read_configuration(place: str | None) -> Configuration:
+    """Return the configuration beside a server's file or folder, without one that of the current folder."""
+    if not place:
+        return use_beside(folder_of([]))
+    if not Path(place.partition(".py:")[0]).exists():
+        raise SetupError(f"there is no file or folder {place}")
+    return use_beside(folder_of([place]))
+
+
+def _require_table(table: str, tables: Iterable[str]) -> None:
+    """Refuse a table that does not exist."""
+    if table in tables:
+        return
+    meant = alike(table, tables)
+    if meant:
+        raise SetupError(f'no table "{table}". Did you mean "{meant}"?')
+    raise SetupError(f'no table "{table}": there are {", ".join(tables)}')
 
 
 def _tables() -> dict[str, tuple[type[Struct], ...]]:
@@ -97,13 +113,18 @@ def _tables() -> dict[str, tuple[type[Struct], ...]]:
 
 
 def _arguments(table: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return what of a table was given on the command line."""
+    """Return the options of a table that were given on the command line."""
     names: tuple[str, ...] = ()
     if table == "run":
         names = ("transport",)
     elif table == (options.transport or read_run_settings({}).transport):
         names = ("host", "port", "path")
-    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    found: dict[str, Any] = {}
+    for name in names:
+        value = getattr(options, name)
+        if value is not None:
+            found[name] = value
+    return found
 
 
 def _settings(
@@ -121,20 +142,24 @@ def _settings(
         variable = f"{PREFIX}{table.upper()}_{name.upper()}"
         value = values.get(name, default)
         if name in given:
-            source, where = "argument", f"--{name.replace('_', '-')}"
+            source = "argument"
+            where = f"--{name.replace('_', '-')}"
         elif variable in os.environ:
-            source, where = "environment", variable
+            source = "environment"
+            where = variable
         elif name in configuration.tables.get(table, {}):
-            source, where = "file", f"{configuration.path}:{lines.get((table, name), 1)}"
+            source = "file"
+            where = f"{configuration.path}:{lines.get((table, name), 1)}"
         elif every:
-            source, where = "default", "default"
+            source = "default"
+            where = "default"
         else:
             continue
         yield Setting(table=table, option=name, value=_public(name, value), source=source, where=where)
 
 
 def _defaults(structs: tuple[type[Struct], ...]) -> dict[str, Any]:
-    """Return the options that can be written down, with their defaults."""
+    """Return the options that can be set in a file, with their defaults."""
     found: dict[str, Any] = {}
     for struct in structs:
         names = struct.__struct_fields__

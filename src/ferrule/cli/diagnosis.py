@@ -25,41 +25,41 @@ from ferrule.transports.process.child import SAFE_ENV, ChildProcess
 GUI_HOSTS = frozenset({"claude-desktop", "cursor", "vscode", "windsurf", "zed"})
 """Hosts with windows: they are not started from a shell, and have a PATH of their own."""
 GUI_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
-"""What that PATH holds on macOS and Linux at least."""
+"""The folders that are in that PATH on macOS and on Linux."""
 SLOW = 10.0
-"""Seconds of a start after which the first hosts give up."""
+"""Seconds to start after which some hosts give up."""
 PLACEHOLDER = re.compile(r"<[^<>]*>|your[-_ ].*|.*(?:changeme|xxxx|_here)|\.\.\.|…", re.IGNORECASE)
-"""Values of variables that a documentation has and nobody replaced."""
+"""Values copied from documentation that nobody replaced."""
 REFERENCE = re.compile(r"\$\{?\w+\}?")
-"""The value of another variable, which some hosts put in."""
+"""A reference to another variable, which some hosts expand."""
 NOT_REPLACED = frozenset({"claude-desktop"})
-"""Hosts that do not."""
+"""Hosts that do not expand it."""
 MISSING_MODULE = re.compile(r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']+)'")
 MISSING_VARIABLE = re.compile(r"KeyError: '([A-Z][A-Z0-9_]+)'")
 FILE = re.compile(r"[^-].*\.(?:py|js|mjs|cjs|ts|json|toml)")
 CANDIDATES = ("/mcp", "/mcp/", "/sse", "/")
-"""Where servers usually are."""
+"""Paths at which servers usually are."""
 
 
 class Ailment(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one examination, sound or ill."""
 
     what: str
-    """Its name, which never changes its meaning."""
+    """The name of what was examined, which never changes its meaning."""
     ok: bool
     found: str
     fix: str = ""
     better: Entry | None = None
-    """The server as it should be written, where that is known."""
+    """The entry as it should be, where that is known."""
 
 
 def sound(what: str, found: str) -> Ailment:
-    """Return what was looked at and is well."""
+    """Return a result without a fault."""
     return Ailment(what=what, ok=True, found=found)
 
 
 def ill(what: str, found: str, fix: str, better: Entry | None = None) -> Ailment:
-    """Return what was looked at and is wrong."""
+    """Return a fault and how to fix it."""
     return Ailment(what=what, ok=False, found=found, fix=fix, better=better)
 
 
@@ -67,19 +67,21 @@ def ill(what: str, found: str, fix: str, better: Entry | None = None) -> Ailment
 
 
 def entry_ailments(entry: Entry, host: str, folder: Path) -> list[Ailment]:
-    """Return what is wrong with how a host has a server; relative paths are looked for in a folder."""
+    """Return the faults of a server's entry in a host; relative paths are looked for in a folder."""
     if not entry.command:
         return []
     found: list[Ailment] = []
     found.extend(_command_ailments(entry, host, folder))
     found.extend(_path_ailments(entry, folder))
     for name, value in entry.variables.items():
-        if why := _variable_fault(value.strip(), host):
+        why = _variable_fault(value.strip(), host)
+        if why:
             found.append(ill("environment", f"the variable {name} {why}", f"write its value under env: {name}"))
     return found
 
 
 def _variable_fault(value: str, host: str) -> str:
+    """Return what is wrong with the value of a variable, empty where nothing is."""
     if not value:
         return "is empty"
     if PLACEHOLDER.fullmatch(value):
@@ -93,9 +95,12 @@ def _command_ailments(entry: Entry, host: str, folder: Path) -> list[Ailment]:
     command = entry.command
     if os.sep in command:
         return _program_ailments(entry, folder)
-    search = entry.variables.get("PATH")
-    if search is None:
-        search = GUI_PATH if host in GUI_HOSTS else os.environ.get("PATH", os.defpath)
+    if "PATH" in entry.variables:
+        search = entry.variables["PATH"]
+    elif host in GUI_HOSTS:
+        search = GUI_PATH
+    else:
+        search = os.environ.get("PATH", os.defpath)
     if shutil.which(command, path=search):
         return []
     here = shutil.which(command)
@@ -112,7 +117,9 @@ def _program_ailments(entry: Entry, folder: Path) -> list[Ailment]:
     program = Path(command).expanduser()
     if not program.is_absolute():
         there = (Path(entry.cwd or folder) / program).absolute()
-        better = entry.with_command(str(there), entry.arguments) if there.exists() else None
+        better = None
+        if there.exists():
+            better = entry.with_command(str(there), entry.arguments)
         told = f"the program {command} is a relative path, and a host starts in a folder of its own"
         return [ill("relative-path", told, f"write {there}", better)]
     if command.startswith("~"):
@@ -127,12 +134,14 @@ def _program_ailments(entry: Entry, folder: Path) -> list[Ailment]:
 
 
 def _path_ailments(entry: Entry, folder: Path) -> list[Ailment]:
-    """Look at the arguments that name files."""
+    """Return the faults of arguments that name files."""
     found: list[Ailment] = []
     arguments = entry.arguments
     for position, word in enumerate(arguments):
+        place = word
         path, colon, name = word.partition(".py:")
-        place = f"{path}.py" if colon else word
+        if colon:
+            place = f"{path}.py"
         if FILE.fullmatch(place) is None or "://" in place:
             continue
         if Path(place).is_absolute():
@@ -158,15 +167,17 @@ def _path_ailments(entry: Entry, folder: Path) -> list[Ailment]:
 
 
 async def start_ailments(command: list[str], env: Mapping[str, str], cwd: str | None, seconds: float) -> list[Ailment]:
-    """Start a program as a host does, and look at how it begins."""
+    """Start a program as a host does, and return what is wrong with how it starts."""
     first = await _start(command, env, cwd, seconds, inherit=False)
     if first[0].ok or first[0].what not in ("exits", "environment"):
         return first
     second = await _start(command, env, cwd, seconds, inherit=True)
     if not second[0].ok:
         return first
+    variable = "NAME"
     named = MISSING_VARIABLE.search(first[0].found)
-    variable = named[1] if named else "NAME"
+    if named:
+        variable = named[1]
     told = "it starts in your shell and not in a host, which does not have the variables of your shell"
     return [ill("environment", f"{told}: {first[0].found}", f'write what it needs under "env": {{"{variable}": "…"}}')]
 
@@ -174,7 +185,10 @@ async def start_ailments(command: list[str], env: Mapping[str, str], cwd: str | 
 async def _start(
     command: list[str], env: Mapping[str, str], cwd: str | None, seconds: float, *, inherit: bool
 ) -> list[Ailment]:
-    child = ChildProcess(command, env=env, cwd=cwd, stderr="capture", inherit_env=True if inherit else SAFE_ENV)
+    inherited: bool | tuple[str, ...] = SAFE_ENV
+    if inherit:
+        inherited = True
+    child = ChildProcess(command, env=env, cwd=cwd, stderr="capture", inherit_env=inherited)
     wire = MessageWire(child, "stdio")
     talk = Talk(wire, HANDSHAKE, seconds)
     loop = asyncio.get_running_loop()
@@ -191,12 +205,14 @@ async def _start(
     finally:
         took = loop.time() - began
         await talk.close(1.0)
-    found = [_noise(wire)] if wire.noise else []
-    return [*_begun(talk, took), *found]
+    found = _begun(talk, took)
+    if wire.noise:
+        found.append(_noise(wire))
+    return found
 
 
 async def _open(talk: Talk) -> None:
-    """Open a conversation in either era."""
+    """Start a conversation in either era."""
     try:
         await talk.open()
     except EraNotSpoken:
@@ -208,7 +224,7 @@ async def _open(talk: Talk) -> None:
 
 
 def _begun(talk: Talk, took: float) -> list[Ailment]:
-    """Return what is to be said of a server that answers."""
+    """Return the results for a server that answers."""
     if took > SLOW:
         fix = "import less at the start, and do the slow part at the first call: some hosts give up after 10 s"
         return [ill("slow-start", f"it answered after {took:.1f} s", fix)]
@@ -232,8 +248,11 @@ def _unanswered(reason: NoAnswer, wire: MessageWire, child: ChildProcess, second
             return _noise(wire)
         fix = "see that the command starts an MCP server on stdio, and does not wait for anything before it answers"
         return ill("silent", f"it runs, and does not answer within {seconds:g} s", fix)
-    last = tail.splitlines()[-1].strip() if tail.strip() else "it said nothing on stderr"
-    if module := MISSING_MODULE.search(tail):
+    last = "it said nothing on stderr"
+    if tail.strip():
+        last = tail.splitlines()[-1].strip()
+    module = MISSING_MODULE.search(tail)
+    if module:
         name = (module[1] or module[2]).partition(".")[0]
         fix = f"install {name} for the program that the host starts, or write the interpreter that has it"
         return ill("dependency", last, fix)
@@ -249,7 +268,7 @@ def _unanswered(reason: NoAnswer, wire: MessageWire, child: ChildProcess, second
 
 
 async def url_ailments(entry: Entry, seconds: float) -> list[Ailment]:
-    """Ask the server at a URL, and where it does not answer, look for it nearby."""
+    """Send a request to a URL; where no server answers, look for one nearby. Return what was found."""
     url = entry.url.removeprefix("sse+")
     answer = await _posted(url, entry.headers, seconds)
     if isinstance(answer, str):
@@ -265,11 +284,11 @@ async def url_ailments(entry: Entry, seconds: float) -> list[Ailment]:
         return [ill("host-refused", f"it refuses this host or origin: {answer.told}", fix)]
     if answer.status >= 500:
         return [ill("server-error", answer.told, "see the log of the server")]
-    return [await _elsewhere(entry, url, answer, seconds)]
+    return [await _find_path(entry, url, answer, seconds)]
 
 
 async def _posted(url: str, headers: Mapping[str, str], seconds: float) -> Answer | str:
-    """Send initialize to a URL. Return the answer, or why there is none."""
+    """Send `initialize` to a URL, then `server/discover`. Return the answer, or why there is none."""
     try:
         wire = HttpWire(url, headers)
         await wire.open(seconds)
@@ -288,28 +307,40 @@ async def _posted(url: str, headers: Mapping[str, str], seconds: float) -> Answe
 
 
 async def _unreached(entry: Entry, url: str, why: str, seconds: float) -> Ailment:
-    """Say why nobody answers; a server may speak http where the URL says https, and the other way round."""
+    """Return why nobody answers; a server may speak http where the URL says https, and the other way round."""
     scheme, _, rest = url.partition("://")
-    other = "https" if scheme == "http" else "http"
-    # Without the headers: what is secret does not go where nobody sent it.
-    found = await _posted(f"{other}://{rest}", {}, seconds)
+    other = "http"
+    if scheme == "http":
+        other = "https"
+    other_url = f"{other}://{rest}"
+    # Without the headers: secrets are sent to no other URL than their own.
+    found = await _posted(other_url, {}, seconds)
     if isinstance(found, Answer):
-        better = entry.with_url(f"{other}://{rest}") if other == "https" else None
-        return ill("scheme", f"{why}; there is an answer over {other}", f"write {other}://{rest}", better)
+        better = None
+        if other == "https":
+            better = entry.with_url(other_url)
+        return ill("scheme", f"{why}; there is an answer over {other}", f"write {other_url}", better)
     return ill("unreachable", why, "start the server, and compare host and port with what it says at its start")
 
 
-async def _elsewhere(entry: Entry, url: str, answer: Answer, seconds: float) -> Ailment:
-    """Look for the server at other paths of the same place."""
+def _nearby(url: str) -> list[str]:
+    """Return the URLs of the same host at which the server of a URL may be."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     root = f"{scheme}://{authority}"
-    own = f"{slash}{path}".rstrip("/")
-    tried = [f"{root}{own}/" if not url.endswith("/") else f"{root}{own}", f"{root}{own}/mcp"]
-    tried.extend(f"{root}{candidate}" for candidate in CANDIDATES)
-    for place in dict.fromkeys(tried):
-        if place == url:
-            continue
+    own = root + f"{slash}{path}".rstrip("/")
+    found = [own, f"{own}/mcp"]
+    if not url.endswith("/"):
+        found[0] = f"{own}/"
+    for candidate in CANDIDATES:
+        if f"{root}{candidate}" not in found:
+            found.append(f"{root}{candidate}")
+    return [place for place in found if place != url]
+
+
+async def _find_path(entry: Entry, url: str, answer: Answer, seconds: float) -> Ailment:
+    """Look for the server at other paths of the same host."""
+    for place in _nearby(url):
         found = await _posted(place, entry.headers, seconds)
         if isinstance(found, Answer) and (found.result is not None or found.status == 401):
             told = f"{url} was answered with HTTP {answer.status}, and there is a server at {place}"

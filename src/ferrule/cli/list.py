@@ -40,22 +40,27 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     kinds = words_after_target(options, passed_on, options.kinds)
     _require_kinds(kinds)
     found = use_server(options, passed_on, output, offered)
-    wanted = kinds or list(KINDS)
+    wanted = [kind for kind in KINDS if kind in kinds] or KINDS
     if output.json:
-        output.document({kind: value for kind, value in found.to_dict().items() if kind in wanted})
+        lists = found.to_dict()
+        output.document({kind: lists[kind] for kind in wanted})
         return
-    sections = [section for kind, section in sections_of(found).items() if kind in wanted]
-    write_sections(output, sections)
-    if not any(section.rows for section in sections):
+    sections = sections_of(found)
+    chosen = [sections[kind] for kind in wanted]
+    write_sections(output, chosen)
+    if not any(section.rows for section in chosen):
         output.note("the server offers nothing of that")
 
 
 def _require_kinds(kinds: Sequence[str]) -> None:
     for kind in kinds:
-        if kind not in KINDS:
-            meant = alike(kind, KINDS)
-            hint = f'. Did you mean "{meant}"?' if meant else ""
-            raise SetupError(f'there are no "{kind}" to list, but {", ".join(KINDS)}{hint}')
+        if kind in KINDS:
+            continue
+        message = f'there are no "{kind}" to list, but {", ".join(KINDS)}'
+        meant = alike(kind, KINDS)
+        if meant:
+            message += f'. Did you mean "{meant}"?'
+        raise SetupError(message)
 
 
 def sections_of(found: Offered) -> dict[str, Section]:
@@ -81,7 +86,7 @@ def sections_of(found: Offered) -> dict[str, Section]:
 
 
 def write_sections(output: Output, sections: Sequence[Section]) -> None:
-    """Write lists under their titles on a terminal; in a pipe each row says itself of which list it is."""
+    """Write lists, each under its title on a terminal; in a pipe the first word of a row says of which list it is."""
     for section in sections:
         if not section.rows:
             continue
@@ -89,5 +94,5 @@ def write_sections(output: Output, sections: Sequence[Section]) -> None:
         rows = section.rows
         if output.terminal:
             # The heading says what they are.
-            rows = [row[1:] for row in section.rows]
+            rows = [row[1:] for row in rows]
         output.rows(rows, indent="  ")

@@ -30,7 +30,8 @@ MAX_TOKEN_SIZE = 64 * 1024
 CHANGES_ON_RETRY = frozenset({"_meta", "inputResponses", "requestState"})
 
 KEY_PURPOSE = b"ferrule request state 1"
-CIPHER_KEY_SIZE, KEY_ID_SIZE = 32, 4
+CIPHER_KEY_SIZE = 32
+KEY_ID_SIZE = 4
 _read = bounded_depth(msgspec.json.decode)
 HEADER = struct.Struct(f">B{KEY_ID_SIZE}sd")
 

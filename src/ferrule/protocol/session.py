@@ -119,7 +119,8 @@ class Session:
 
     def __init__(self, eras: Eras, methods: Mapping[str, Method], origin: Origin, link: Asker) -> None:
         self.eras = eras
-        self.handshake, self.stateless = eras.handshake, eras.stateless
+        self.handshake = eras.handshake
+        self.stateless = eras.stateless
         self.admitted: frozenset[str] = frozenset()
         """The methods the agreed peer may ask without more ado; empty before the handshake."""
         self.methods = methods
@@ -447,7 +448,8 @@ class Session:
 
     def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
         """End the conversation, in which nothing is admitted any more. Return whoever still waits."""
-        self.methods, self.admitted = {}, frozenset()
+        self.methods = {}
+        self.admitted = frozenset()
         if self.phase is not Phase.CLOSED:
             self.phase = phase
         waiting = list(self.awaited.values())

@@ -23,8 +23,8 @@ from ferrule.supervision.backoff import Backoff
 
 logger = logging.getLogger("ferrule.routing")
 
-COMING_BACK = Backoff(1.0, 2.0, 30.0, jitter=0.5)
-"""How soon a lost target is connected again by itself, while somebody wants to hear from it."""
+RECONNECT_BACKOFF = Backoff(1.0, 2.0, 30.0, jitter=0.5)
+"""The delays after which a lost target is connected again without a call, while somebody wants its notifications."""
 
 
 class Members:
@@ -125,14 +125,14 @@ class Members:
             self.phases.tell(Phase.ERROR)
             self._notify(ConnectionNotice("lost", self.failure))
         if self.broadcast.wanted or client.notification_handlers:
-            self.router.spawn(self._come_back(name))
+            self.router.spawn(self._keep_connecting(name))
 
-    async def _come_back(self, name: str) -> None:
-        """Connect to a target again, also if nobody calls: somebody wants to hear from it."""
+    async def _keep_connecting(self, name: str) -> None:
+        """Connect to a target again without a call: somebody wants its notifications."""
         attempt = 0
         while True:
             attempt += 1
-            await asyncio.sleep(COMING_BACK.delay(attempt, random.random))
+            await asyncio.sleep(RECONNECT_BACKOFF.delay(attempt, random.random))
             if name not in self.router.clients:
                 return
             with suppress(FerruleError, OSError):

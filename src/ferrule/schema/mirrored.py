@@ -1,4 +1,4 @@
-"""Which arguments of a tool the headers of an HTTP request mirror, as its input schema says."""
+"""Which arguments of a tool are mirrored in headers of an HTTP request (`x-mcp-header` in its input schema)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Annotated = Mapping[str, Path]
 NOT_ANNOTATED: Annotated = {}
 
 NAME_CHARACTERS = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-"""What the name of a header may be made of."""
+"""The characters of a token (RFC 9110 §5.6.2), which the name of a header is."""
 
 MIRRORED_TYPES = {"string", "integer", "boolean"}
 SCHEMA_VALUED = {
@@ -30,8 +30,9 @@ MAX_QUOTE = 60
 
 
 def mirrored_arguments(input_schema: Mapping[str, object]) -> Annotated:
-    """Find the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
+    """Return the arguments a tool wants mirrored; raises ValueError with the reason the tool cannot be used."""
     found: dict[str, Path] = {}
+    taken: set[str] = set()
     for path, schema in _positions(input_schema):
         if ANNOTATION not in schema:
             continue
@@ -43,8 +44,9 @@ def mirrored_arguments(input_schema: Mapping[str, object]) -> Annotated:
             raise ValueError(f"{ANNOTATION} of {place!r} is not a header name: {str(name)[:MAX_QUOTE]!r}")
         if _type(schema) not in MIRRORED_TYPES:
             raise ValueError(f"{ANNOTATION} of {place!r}: only a string, an integer or a boolean can be mirrored")
-        if any(name.lower() == other.lower() for other in found):
+        if name.lower() in taken:
             raise ValueError(f"{ANNOTATION} {name!r} is used twice")
+        taken.add(name.lower())
         found[name] = path
     return found
 
@@ -80,7 +82,10 @@ def _type(schema: Mapping[str, Any]) -> str | None:
     if given is None and isinstance(schema.get("anyOf"), list):
         given = []
         for each in schema["anyOf"]:
-            given.append(each.get("type") if isinstance(each, Mapping) else None)
+            if isinstance(each, Mapping):
+                given.append(each.get("type"))
+            else:
+                given.append(None)
     if isinstance(given, list):
         types = [each for each in given if each != "null"]
     else:

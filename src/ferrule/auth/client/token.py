@@ -30,7 +30,8 @@ LATE_PART = 0.2
 """The last part of a short life, in which it is renewed."""
 ASSERTION_LIFE = 60
 JWT_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-DPOP, BEARER = "DPoP", "Bearer"
+DPOP = "DPoP"
+BEARER = "Bearer"
 
 
 class TokenRefused(AuthorizationFailed):

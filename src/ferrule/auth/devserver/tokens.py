@@ -1,7 +1,8 @@
-"""Tokens: made, looked up, refreshed and revoked.
+"""Tokens: issued, looked up, refreshed and revoked.
 
-Rule 1: a refresh token is used up by a refresh. Shown again within the grace, it gives the same successor, because an
-answer may be lost or several processes may refresh at once; shown later, all tokens of its login are revoked.
+Rule 1: a refresh token is used up by a refresh (RFC 9700 §4.14.2). Shown again within the grace, it returns the same
+successor, because an answer may be lost or several processes may refresh at once; shown later, all tokens of its login
+are revoked.
 Rule 2: tokens are kept by their hash.
 """
 
@@ -93,7 +94,9 @@ class Tokens:
     def rotate_key(self, *, keep: bool = True) -> None:
         """Sign with a new key from now on; `keep` goes on publishing the old one."""
         self._key = make_key(self._algorithm)
-        self._published = [*self._published, self._key] if keep else [self._key]
+        if not keep:
+            self._published = []
+        self._published = [*self._published, self._key]
 
     def sign(self, claims: Mapping[str, Any], kind: str) -> str:
         """Return claims signed with the newest key."""
@@ -111,20 +114,26 @@ class Tokens:
     ) -> str:
         """Return a new access token; `claims` replace those it would have, and None leaves one out."""
         profile = self._profile
-        life = self.access_lifetime if lifetime is None else lifetime
-        made = self._claims(login, tuple(scopes), life)
-        made.update(claims or {})
-        for name in [name for name, value in made.items() if value is None]:
-            del made[name]
+        if lifetime is None:
+            lifetime = self.access_lifetime
+        made = self._claims(login, tuple(scopes), lifetime)
+        for name, value in (claims or {}).items():
+            if value is None:
+                made.pop(name, None)
+            else:
+                made[name] = value
         if profile.opaque or (profile.resource == "asked" and "aud" not in made):
             token = profile.opaque_prefix + secrets.token_urlsafe(32)
         else:
             token = self.sign(made, profile.jwt_type)
-        kept = max(life, 0.0) if profile.expires else FOREVER
+        kept = FOREVER
+        if profile.expires:
+            kept = max(lifetime, 0.0)
         self._access.put(_hash(token), Access(login, tuple(scopes), made), kept)
         return token
 
     def _claims(self, login: Login, scopes: tuple[str, ...], lifetime: float) -> dict[str, Any]:
+        """Return the claims of an access token (RFC 9068 §2.2), as the provider writes them."""
         profile = self._profile
         now = int(self._clock())
         claims: dict[str, Any] = {"iss": self._issuer(), "sub": login.subject or login.client}
@@ -134,30 +143,35 @@ class Tokens:
         elif login.audience:
             claims["aud"] = list(login.audience)
         claims[profile.client_claim] = login.client
+        of_apis = [scope for scope in scopes if scope not in OPENID]
         if profile.scope_claim == "scp_list":
             claims["scp"] = list(scopes)
         elif profile.scope_claim == "scp":
-            claims["scp"] = " ".join(_short(scope) for scope in scopes if scope not in OPENID)
+            claims["scp"] = " ".join(map(_short, of_apis))
         else:
             claims["scope"] = " ".join(scopes)
         if profile.permissions:
-            claims["permissions"] = [scope for scope in scopes if scope not in OPENID]
+            claims["permissions"] = of_apis
         if login.thumbprint:
             claims["cnf"] = {"jkt": login.thumbprint}
-        claims |= {"iat": now, "nbf": now, "exp": int(now + lifetime), "jti": secrets.token_urlsafe(12)}
+        claims["iat"] = now
+        claims["nbf"] = now
+        claims["exp"] = int(now + lifetime)
+        claims["jti"] = secrets.token_urlsafe(12)
         return claims
 
     def id_token(self, login: Login, *, audience: str = "", lifetime: float | None = None) -> str:
         """Return an ID token (OpenID Connect Core §2)."""
         now = int(self._clock())
-        life = self.access_lifetime if lifetime is None else lifetime
+        if lifetime is None:
+            lifetime = self.access_lifetime
         claims = {
             **self._profile.user_claims(login.subject),
             "iss": self._issuer(),
             "sub": login.subject,
             "aud": audience or login.client,
             "iat": now,
-            "exp": int(now + life),
+            "exp": int(now + lifetime),
             "auth_time": int(login.signed_in),
         }
         if login.nonce:
@@ -187,7 +201,7 @@ class Tokens:
         return self._refresh.get(_hash(token))
 
     def refresh(self, found: Refresh) -> str:
-        """Return the refresh token that follows one; empty where it stays. Raises OAuthError where it was stolen."""
+        """Return the next refresh token, empty where the same stays valid; raise OAuthError for one used before."""
         now = self._clock()
         login = found.login
         if login.revoked:
@@ -236,13 +250,15 @@ def audience_for(
     if profile.resource == "known":
         return tuple(each for each in resources if each in known) or profile.audience
     if profile.resource == "filter":
-        if resources:
-            return tuple(each for each in known if each in resources)
-        return tuple(known)
+        if not resources:
+            return tuple(known)
+        return tuple(each for each in known if each in resources)
     if profile.resource == "asked":
-        if asked and asked not in known:
+        if not asked:
+            return ()
+        if asked not in known:
             raise OAuthError("invalid_target", "the audience is not one of an API we know")
-        return (asked,) if asked else ()
+        return (asked,)
     if profile.resource == "scopes":
         return _audience_by_scopes(profile, known, resources, scopes)
     if profile.resource == "configured":
@@ -253,12 +269,12 @@ def audience_for(
 def _audience_by_scopes(
     profile: Profile, known: Sequence[str], resources: tuple[str, ...], scopes: tuple[str, ...]
 ) -> tuple[str, ...]:
-    apis = (f"api://{API}", *known)
+    """Return the audience as Entra does: the API whose scopes were asked for."""
     named = set()
     for scope in scopes:
         if scope not in OPENID:
             named.add(scope.rpartition("/")[0])
-    if not named <= set(apis):
+    if not named <= {f"api://{API}", *known}:
         raise OAuthError(
             "invalid_client", "AADSTS650053: a scope was asked for that doesn't exist on the resource of Graph"
         )
@@ -266,4 +282,6 @@ def _audience_by_scopes(
         raise OAuthError(
             "invalid_target", "AADSTS9010010: the resource parameter doesn't match with the requested scopes"
         )
-    return (API,) if named else profile.audience
+    if named:
+        return (API,)
+    return profile.audience

@@ -34,7 +34,7 @@ async def _metadata(case: Case, refusal: Answer) -> tuple[str, Answer]:
     answer = Answer()
     for place in places:
         try:
-            there = wire.place.elsewhere(place)
+            there = wire.place.resolve(place)
         except SetupError as reason:
             return place, Answer(body=str(reason).encode())
         url = there.url

@@ -142,7 +142,9 @@ def _same(one: object, other: object) -> bool:
     return bool(one == other)
 
 
-LIST, GET, DIRECTORY = "skills/list", "skills/get", "resources/directory/read"
+LIST = "skills/list"
+GET = "skills/get"
+DIRECTORY = "resources/directory/read"
 ROWS = {
     LIST: Method(LIST, Page, ListSkillsResult, cacheable=True),
     GET: Method(GET, GetSkillParams, GetSkillResult, cacheable=True),

@@ -1,4 +1,4 @@
-"""Notifications on the client's side: in order, one at a time, apart from the receiving of answers."""
+"""The notifications a client got: handled in order, one at a time, and never in the way of answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _read_any = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Inbox:
-    """Hands notifications to their handlers; a slow or failing handler delays only other notifications."""
+    """Calls the handlers of notifications; a slow or failing handler delays only other notifications."""
 
     def __init__(self, limit: int = 10_000, max_bytes: int = MAX_NOTICES_SIZE) -> None:
         self._handlers: dict[str, list[Deliver]] = {}
@@ -35,20 +35,21 @@ class Inbox:
         self._limit = limit
         self._max_bytes = max_bytes
         self._held = 0
-        """Bytes of the notifications that wait."""
+        """Bytes of the waiting notifications."""
         self._dropping = False
-        """Whether notifications were dropped since none waited."""
+        """Whether one was dropped since the queue was last empty; the log has one line for all of them."""
         self._worker: asyncio.Task[None] | None = None
 
     @property
     def methods(self) -> frozenset[str]:
-        """The notifications someone handles."""
+        """The methods of notifications that have a handler."""
         return frozenset(self._handlers)
 
     def on(self, method: str, handler: object) -> Deliver:
-        """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`; gives what `off` takes."""
+        """Add a handler: `f(params)`, `f(method, params)`, a queue, or `"module:function"`; return what `off` takes."""
         deliver = deliverer(handler)
-        self._handlers.setdefault(OLD_NAMES.get(method, method), []).append(deliver)
+        method = OLD_NAMES.get(method, method)
+        self._handlers.setdefault(method, []).append(deliver)
         return deliver
 
     def off(self, method: str, deliver: Deliver | None = None) -> None:
@@ -62,7 +63,7 @@ class Inbox:
             self._handlers[method] = kept
 
     def receive(self, note: Note, scope: Scope) -> None:
-        """Take a notification; its handlers run soon."""
+        """Queue a notification for its handlers; where the queue is full, the oldest are dropped."""
         if note.method not in self._handlers:
             logger.debug("no handler for the notification %s", note.method)
             return
@@ -101,19 +102,32 @@ class Inbox:
 
 
 def deliverer(handler: Any) -> Deliver:
-    """Return a function of (method, params) that hands a notification to a handler of any kind."""
+    """Return a function of (method, params) that passes a notification to a handler of any kind."""
+
+    def put(method: str, params: Any) -> Any:
+        return handler.put((method, params))
+
+    def put_nowait(method: str, params: Any) -> Any:
+        return handler.put_nowait((method, params))
+
+    def call(_method: str, params: Any) -> Any:
+        return handler(params)
+
     if isinstance(handler, asyncio.Queue):
-        return lambda method, params: handler.put((method, params))
+        return put
     if isinstance(handler, queue.Queue | queue.SimpleQueue):
-        return lambda method, params: handler.put_nowait((method, params))
+        return put_nowait
     if isinstance(handler, str):
-        handler = _named(handler)
+        handler = _imported(handler)
     if not callable(handler):
         raise SetupError(f"a notification handler is a function, a queue or 'module:function', not {handler!r}")
-    return handler if _takes_method(handler) else lambda _method, params: handler(params)
+    if not _takes_method(handler):
+        return call
+    deliver: Deliver = handler
+    return deliver
 
 
-def _named(place: str) -> Any:
+def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -122,15 +136,21 @@ def _named(place: str) -> Any:
 
 
 def _takes_method(handler: Callable[..., Any]) -> bool:
-    """Return whether a function wants the method's name before the params: it cannot do with one argument alone."""
+    """Whether a function takes the method before the params: whether it cannot be called with one argument."""
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):
         return False
-    positional = []
-    for p in parameters:
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-            positional.append(p)
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return len(positional) != 1
-    return sum(p.default is p.empty for p in positional) >= 2
+    positional = 0
+    required = 0
+    takes_any = False
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            takes_any = True
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            positional += 1
+            if parameter.default is parameter.empty:
+                required += 1
+    if takes_any:
+        return positional != 1
+    return required >= 2

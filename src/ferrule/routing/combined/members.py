@@ -1,6 +1,6 @@
-"""The servers of a combined client: their lifetimes, and which of them something belongs to.
+"""The servers of a combined client: their lifetimes, and which of them a name or a URI belongs to.
 
-Rule: a server that is away takes nobody along. One that was lost is connected again by its own client, as its
+Rule: a server that is away does not affect the others. One that was lost is connected again by its own client, as its
 `reconnect` says; one that could not be reached at the start is tried again here.
 """
 
@@ -33,13 +33,13 @@ logger = logging.getLogger("ferrule.routing")
 T = TypeVar("T")
 
 CONNECT_TIMEOUT = 30.0
-"""How long one server may take to be reached: it may be a program that is fetched first."""
-COMING_BACK = Backoff(1.0, 2.0, 60.0, jitter=0.5)
-"""How soon a server that could not be reached at the start is tried again."""
+"""Seconds to connect to one server: it may be a program that is downloaded first."""
+RECONNECT_BACKOFF = Backoff(1.0, 2.0, 60.0, jitter=0.5)
+"""The delays after which a server that could not be reached at the start is tried again."""
 SECRETS = ("headers", "auth")
-"""Options that are one server's own: what is shown to one must not be shown to all."""
+"""Options with credentials: what is sent to one server must not be sent to all."""
 UNFIT = re.compile(r"[^A-Za-z0-9_.\-]")
-"""What a prefix of names and URIs may not have."""
+"""Characters that a prefix of names and URIs cannot have."""
 
 
 class Members:
@@ -59,53 +59,60 @@ class Members:
             client = _client_of(name, each, answers, options)
             client.on_phase_change(self._phase_changed)
             self.servers[name] = Member(name, Prefix(prefixes[name]), client)
-        self.broadcast = Broadcast(lambda: [member.client for member in self.connected])
+        self._longest_first = sorted(self.servers.values(), key=_prefix_length, reverse=True)
+        self.broadcast = Broadcast(self._clients)
 
     @property
     def connected(self) -> list[Member]:
         """The servers that can be used now."""
         return [member for member in self.servers.values() if member.connected]
 
+    def _clients(self) -> list[Client]:
+        """Return the clients of the servers that can be used now."""
+        return [member.client for member in self.connected]
+
     # -- lifetime
 
     async def start(self, timeout: float | None) -> None:
-        """Connect to every server at once; those that cannot be reached are tried again later."""
+        """Connect to all servers at the same time; those that cannot be reached are tried again later."""
         self.running = True
         self._closed = False
         self._scope = Scope(asyncio.get_running_loop())
         limit = timeout or self.settings.init_timeout or CONNECT_TIMEOUT
-        ends = await asyncio.gather(*(self._try(member, limit) for member in self.servers.values()))
-        for member, failed in zip(self.servers.values(), ends, strict=True):
-            if failed is not None:
-                logger.info("the server %s cannot be used: %s", member.name, failed)
-                self._try_later(member, failed)
+        members = list(self.servers.values())
+        errors = await asyncio.gather(*[self._try(member, limit) for member in members])
+        for member, error in zip(members, errors, strict=True):
+            if error is not None:
+                logger.info("the server %s cannot be used: %s", member.name, error)
+                self._try_later(member, error)
 
     async def _try(self, member: Member, timeout: float) -> Exception | None:
+        """Connect to a server. Return None, or why it failed."""
         try:
             await member.connect(timeout)
         except (FerruleError, OSError) as error:
             return error
         return None
 
-    def _try_later(self, member: Member, failed: Exception) -> None:
-        if self._scope is not None and self.settings.reconnect is not False and not is_final(failed):
-            self._scope.spawn(self._come_back(member))
+    def _try_later(self, member: Member, error: Exception) -> None:
+        if self._scope is not None and self.settings.reconnect is not False and not is_final(error):
+            self._scope.spawn(self._keep_connecting(member))
 
-    async def _come_back(self, member: Member) -> None:
-        """Connect to a server that could not be reached, however long it takes."""
+    async def _keep_connecting(self, member: Member) -> None:
+        """Connect to a server that could not be reached, however long it takes; a final error ends it."""
         attempt = 0
         while not member.connected:
             attempt += 1
-            await asyncio.sleep(COMING_BACK.delay(attempt, random.random))
-            failed = await self._try(member, CONNECT_TIMEOUT)
-            if failed is None:
+            await asyncio.sleep(RECONNECT_BACKOFF.delay(attempt, random.random))
+            error = await self._try(member, CONNECT_TIMEOUT)
+            if error is None:
                 await self.broadcast.restore(member.client)
-            elif is_final(failed):
-                logger.warning("the server %s is not tried again: %s", member.name, failed)
+            elif is_final(error):
+                logger.warning("the server %s is not tried again: %s", member.name, error)
                 return
 
     async def reconnect(self, name: str) -> None:
-        """End the conversation with one server and start a new one; the others are not touched."""
+        """Close the session with one server and start a new one; the others are not touched."""
         if not self.running:
             raise NotConnected("the client is not connected: use `async with Client(...)` or `await client.connect()`")
         member = self.named(name)
@@ -121,7 +128,7 @@ class Members:
         self._scope = None
         if scope is not None:
             await scope.close()
-        await asyncio.gather(*(member.client.close(drain) for member in self.servers.values()))
+        await asyncio.gather(*[member.client.close(drain) for member in self.servers.values()])
         self.phases.tell(self.phase)
 
     @property
@@ -145,16 +152,19 @@ class Members:
         """Return a server by its name; raise SetupError where there is none."""
         member = self.servers.get(name)
         if member is None:
+            message = f"there is no server {name!r}"
             meant = alike(name, self.servers)
-            hint = f"; did you mean {meant!r}?" if meant else f": there are {', '.join(self.servers)}"
-            raise SetupError(f"there is no server {name!r}{hint}")
+            if meant:
+                raise SetupError(f"{message}; did you mean {meant!r}?")
+            raise SetupError(f"{message}: there are {', '.join(self.servers)}")
         return member
 
     def of_uri(self, uri: str) -> tuple[Member, str]:
         """Return the server a URI belongs to, and the URI it has there; raise CallFailed where there is none."""
         fitting = self._fitting(lambda prefix: prefix.own_uri(uri))
         if not fitting:
-            example = next(iter(self.servers.values())).prefix.placed("scheme://path")
+            first = next(iter(self.servers.values()))
+            example = first.prefix.placed("scheme://path")
             raise CallFailed(f"no server has the resource {uri!r}: its URI names the server, as in {example}")
         return self._usable(fitting[0])
 
@@ -173,17 +183,16 @@ class Members:
         return self._usable(fitting[0])
 
     def _fitting(self, own: Callable[[Prefix], str | None]) -> list[tuple[Member, str]]:
-        """Return the servers whose prefix something has, the longest prefix first."""
-        found = []
-        for member in self.servers.values():
+        """Return the servers whose prefix a name or a URI has, with what it is there; the longest prefix first."""
+        found: list[tuple[Member, str]] = []
+        for member in self._longest_first:
             part = own(member.prefix)
             if part is not None:
                 found.append((member, part))
-        found.sort(key=lambda each: -len(each[0].prefix.text))
         return found
 
     def _usable(self, found: tuple[Member, str]) -> tuple[Member, str]:
-        """Raise NotConnected for a server that never was reached; one that was lost is waited for by its client."""
+        """Raise NotConnected for a server that was never reached; the client of one that was lost waits for it."""
         member = found[0]
         if not member.connected and not member.client.reconnecting:
             raise NotConnected(f"the server {member.name} cannot be used now: {member.error or 'it is not connected'}")
@@ -196,7 +205,7 @@ class Members:
         asked = self.connected
         if not asked:
             raise NotConnected(f"none of the servers can be used now: {self.complaints}")
-        ends = await asyncio.gather(*(ask(member) for member in asked), return_exceptions=True)
+        ends = await asyncio.gather(*[ask(member) for member in asked], return_exceptions=True)
         found: list[tuple[Member, T]] = []
         failed: list[FerruleError] = []
         for member, end in zip(asked, ends, strict=True):
@@ -213,12 +222,16 @@ class Members:
 
     @property
     def complaints(self) -> str:
-        """Why the servers that are away are so, as one line."""
+        """Why servers are not connected, as one line."""
         parts = []
         for member in self.servers.values():
             if not member.connected:
                 parts.append(f"{member.name}: {member.error or 'not connected'}")
         return "; ".join(parts)
+
+
+def _prefix_length(member: Member) -> int:
+    return len(member.prefix.text)
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:
@@ -235,7 +248,7 @@ def _refuse_secrets(options: Mapping[str, Any]) -> None:
 
 
 def _client_of(name: str, target: object, answers: Mapping[str, Any], options: Mapping[str, Any]) -> Client:
-    """Return the client of one server; one that was given as a client keeps its own options and handlers."""
+    """Return the client of one server; a target that is a client already keeps its own options and handlers."""
     if isinstance(target, Client):
         return target
     told = {"upstream": name, **options}

@@ -15,7 +15,6 @@ from ferrule.errors import Busy, Internal, StoreUnavailable
 from ferrule.protocol.call import Call
 from ferrule.protocol.tasks import wanted
 from ferrule.runtime.dispatch import label_of
-from ferrule.runtime.tasks.elsewhere import OtherNodes
 from ferrule.runtime.tasks.run import TaskRun
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.tasks import GOING_ON, TaskError
@@ -63,16 +62,36 @@ class TaskPeers(Protocol):
         """Return a task of another process; None where none has it."""
 
     async def cancel(self, task_id: str) -> StoredTask | None:
-        """End a task of another process, and return how it stands; None where none runs it."""
+        """Cancel a task of another process and return it; None where none runs it."""
 
     async def answer(self, task_id: str, responses: dict[str, Raw]) -> None:
-        """Hand a task of another process the answers to what it asked."""
+        """Send the answers to the questions of a task to the process that runs it."""
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int) -> list[StoredTask]:
         """Return tasks of one owner that other processes have, in no order."""
 
     def changed(self, task_id: str) -> None:
         """Tell other processes that a task of ours changed."""
+
+
+class OtherNodes(Protocol):
+    """The other nodes that run tasks of the same store."""
+
+    @property
+    def name(self) -> str:
+        """The name of this node, as the others know it."""
+
+    async def lives(self, node: str) -> bool:
+        """Return whether a node is alive; raise Busy where nobody knows."""
+
+    async def answer(self, task: StoredTask, responses: dict[str, Raw]) -> None:
+        """Send the answers to the questions of a task to the node that runs it; raise Busy."""
+
+    async def cancelled(self, task: StoredTask) -> None:
+        """Tell the node that runs a task that it was cancelled."""
+
+    def changed(self, task: StoredTask) -> None:
+        """Tell the nodes whose clients subscribed to a task that it has changed."""
 
 
 logger = logging.getLogger("ferrule.tasks")
@@ -215,11 +234,11 @@ class Tasks:
         if task is None or task.owner not in ("", self.owner(call)):
             return None
         if run is None and not task.ended and self.others is not None and task.node:
-            return await self._elsewhere(task, self.others)
+            return await self._of_other_node(task, self.others)
         return task
 
-    async def _elsewhere(self, task: StoredTask, others: OtherNodes) -> StoredTask:
-        """Return a task of another node as it stands; one whose node is dead has failed."""
+    async def _of_other_node(self, task: StoredTask, others: OtherNodes) -> StoredTask:
+        """Return a task of another node; one whose node is dead is kept as failed first."""
         if task.node != others.name and await others.lives(task.node):
             return task
         settings = self.settings

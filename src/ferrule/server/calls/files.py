@@ -188,7 +188,8 @@ class Found(Media):
 class Image(Found):
     """A picture: `Image("chart.png")`, `Image(data, format="png")`, or an image object that has `save`."""
 
-    kind, otherwise = "image", "image/png"
+    kind = "image"
+    otherwise = "image/png"
 
     def block(self, keep: Keep) -> ContentBlock:
         """Make an image block; blocks."""
@@ -199,7 +200,8 @@ class Image(Found):
 class Audio(Found):
     """A sound: `Audio("bell.mp3")`, `Audio(data, format="wav")`."""
 
-    kind, otherwise = "audio", "audio/wav"
+    kind = "audio"
+    otherwise = "audio/wav"
 
     def block(self, keep: Keep) -> ContentBlock:
         """Make an audio block; blocks."""
@@ -256,7 +258,8 @@ class File(Found, Linkable):
             if len(data) > self.embed_up_to:
                 link = keep(data, self.name, self.mime_of(data), len(data))
         if link is not None:
-            link.annotations, link.meta = self.annotations, self.meta
+            link.annotations = self.annotations
+            link.meta = self.meta
         return link
 
 

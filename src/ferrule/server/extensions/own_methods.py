@@ -1,4 +1,4 @@
-"""Methods of one's own: a function that gets the params of a request, a context, and what its providers give."""
+"""Methods of one's own: a function that gets the params of a request, a context, and its dependencies."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.dependencies import injected
-from ferrule.server.functions.signatures import Signature, read_signature
+from ferrule.server.functions.signatures import Parameter, Signature, read_signature
 
 CONTEXT_NAMES = ("ctx", "context")
-"""What a second parameter with a default is called that is nevertheless the context."""
+"""Names of a second parameter that is the context though it has a default."""
 
 
 def answerer(services: Services, fn: Callable[..., Any]) -> Handler:
-    """Make the handler of a method that runs a user's function: in the loop when async, else in a thread."""
+    """Return a handler that runs a user's function: in the loop when it is async, else in a thread."""
     bulkhead = Bulkhead(services.threads)
     signature = read_function(fn)
-    params = next(iter(signature.parameters), None)
+    params: Parameter | None = None
+    if signature.parameters:
+        params = signature.parameters[0]
     spare = signature.parameters[1:]
     if signature.dependencies:
         signature = injected(signature, Context, lambda: bulkhead.run)
@@ -40,10 +42,14 @@ def answerer(services: Services, fn: Callable[..., Any]) -> Handler:
             given[params.name] = call.params
         if context is not None:
             given[context] = Context(call, services)
-        return run(*list(map(given.pop, positional)), **given)
+        arguments = [given.pop(name) for name in positional]
+        return run(*arguments, **given)
 
     async def handle(call: Call) -> Any:
-        value = await (invoke(call) if signature.is_async else bulkhead.run(lambda: invoke(call)))
+        if signature.is_async:
+            value = await invoke(call)
+        else:
+            value = await bulkhead.run(invoke, call)
         if isinstance(value, Coroutine):  # a plain function around one that is not
             value = await value
         if value is None:
@@ -54,26 +60,25 @@ def answerer(services: Services, fn: Callable[..., Any]) -> Handler:
 
 
 def read_function(fn: Callable[..., Any]) -> Signature:
-    """Read a function; whatever is called so, its first parameter takes the params, and a second one the context."""
-    if any(each.kind is each.VAR_POSITIONAL for each in inspect.signature(fn).parameters.values()):
-        raise SetupError(f"{_name(fn)}: name its parameters, or use functools.wraps: *args tells nothing of them")
+    """Return the signature of a function: its first parameter takes the params, and a second one the context."""
+    for parameter in inspect.signature(fn).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise SetupError(f"{_name(fn)}: name its parameters, or use functools.wraps: *args tells nothing of them")
     signature = read_signature(fn, context_type=Context, open_ended=True)
     if signature.is_generator or signature.is_async_generator:
         raise SetupError(f"{signature.name}() is a generator, and only tools may be; return the result")
-    first = signature.parameters[:1]
-    second = signature.parameters[1:2]
-    rest = signature.parameters[2:]
-    if signature.context_parameter is None and second and (second[0].required or second[0].name in CONTEXT_NAMES):
-        signature = structs.replace(signature, context_parameter=second[0].name, parameters=first + rest)
-    unfilled = []
-    for each in signature.parameters[1:]:
-        if each.required:
-            unfilled.append(each.name)
-    if unfilled:
-        raise SetupError(
-            f"{signature.name}(): nothing fills the parameter {unfilled[0]!r}: a method's function gets the params and"
-            " a Context; give it a default or a Depends(...)"
-        )
+    parameters = signature.parameters
+    if signature.context_parameter is None and len(parameters) > 1:
+        second = parameters[1]
+        if second.required or second.name in CONTEXT_NAMES:
+            others = parameters[:1] + parameters[2:]
+            signature = structs.replace(signature, context_parameter=second.name, parameters=others)
+    for spare in signature.parameters[1:]:
+        if spare.required:
+            raise SetupError(
+                f"{signature.name}(): nothing fills the parameter {spare.name!r}: a method's function gets the params"
+                " and a Context; give it a default or a Depends(...)"
+            )
     return signature
 
 

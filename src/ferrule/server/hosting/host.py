@@ -232,7 +232,8 @@ class Host:
 
             ScopeGuard(self.offers).surround(dispatcher)
         if self.offers.versioned:
-            tools, prompts = self.offers.tools.catalogue, self.offers.prompts.catalogue
+            tools = self.offers.tools.catalogue
+            prompts = self.offers.prompts.catalogue
             choose_versions(dispatcher, [("tools/call", tools), ("prompts/get", prompts)])
         return dispatcher
 

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 NOTE = "note"
 """What one worker asks another."""
-FIRST, AGAIN, FULL = b"first", b"again", b"full"
+FIRST = b"first"
+AGAIN = b"again"
+FULL = b"full"
 
 _read_noted = msgspec.msgpack.Decoder(tuple[str, float]).decode
 

@@ -1,4 +1,4 @@
-"""The tasks of other workers: each is asked of the worker that runs it, which its id names."""
+"""The tasks of other workers: the id of a task names the worker that runs it, which is asked for it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from ferrule.stores.records import decode_task, encode_task
 if TYPE_CHECKING:
     from ferrule.transports.http.endpoint.neighbours import Neighbours
 
-GET, CANCEL, ANSWER, PAGE = "task", "cancel task", "answer task", "tasks"
-"""What one worker asks another."""
+# What one worker asks another.
+GET = "task"
+CANCEL = "cancel task"
+ANSWER = "answer task"
+PAGE = "tasks"
 
 
 class Answers(Struct, frozen=True):
@@ -63,22 +66,27 @@ class WorkerTasks:
 
     async def get(self, task_id: str) -> StoredTask | None:
         """Return a task of another worker; None where none has it."""
-        return _task(await self._neighbours.ask(task_id, GET, task_id.encode()))
+        found = await self._neighbours.ask(task_id, GET, task_id.encode())
+        return _decoded(found)
 
     async def cancel(self, task_id: str) -> StoredTask | None:
-        """End a task of another worker, and return how it stands; None where none runs it."""
-        return _task(await self._neighbours.ask(task_id, CANCEL, task_id.encode()))
+        """Cancel a task of another worker and return it; None where none runs it."""
+        cancelled = await self._neighbours.ask(task_id, CANCEL, task_id.encode())
+        return _decoded(cancelled)
 
     async def answer(self, task_id: str, responses: dict[str, Raw]) -> None:
-        """Hand a task of another worker the answers to what it asked."""
+        """Send the answers to the questions of a task to the worker that runs it."""
         written = {name: bytes(response) for name, response in responses.items()}
         await self._neighbours.ask(task_id, ANSWER, _encode(Answers(task_id, written)))
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int) -> list[StoredTask]:
         """Return tasks of one owner that other workers have, in no order."""
+        asked = _encode(PageAsked(owner, after, limit))
+        pages = await self._neighbours.ask_all(PAGE, asked)
         found: list[StoredTask] = []
-        for page in await self._neighbours.ask_all(PAGE, _encode(PageAsked(owner, after, limit))):
-            found.extend(decode_task(each) for each in _read_page(page))
+        for page in pages:
+            for content in _read_page(page):
+                found.append(decode_task(content))
         return found
 
     def changed(self, task_id: str) -> None:
@@ -113,15 +121,16 @@ class WorkerTasks:
         answers = _read_answers(content)
         run = self._tasks.live.get(answers.task_id)
         if run is not None:
-            await run.answer({name: Raw(response) for name, response in answers.responses.items()})
+            responses = {name: Raw(response) for name, response in answers.responses.items()}
+            await run.answer(responses)
 
     async def _give_page(self, content: bytes) -> bytes:
         asked = _read_asked(content)
-        found = await self._tasks.page(asked.owner, asked.after, asked.limit)
-        return _encode([encode_task(task) for task in found])
+        tasks = await self._tasks.page(asked.owner, asked.after, asked.limit)
+        return _encode([encode_task(task) for task in tasks])
 
 
-def _task(content: bytes | None) -> StoredTask | None:
+def _decoded(content: bytes | None) -> StoredTask | None:
     if content is None:
         return None
     return decode_task(content)

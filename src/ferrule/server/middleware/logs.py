@@ -1,8 +1,7 @@
-"""`Logging`: one line for each call, with its facts for whoever reads logs by machine."""
+"""`Logging`: one line for each call, with structured fields as `extra`."""
 
 from __future__ import annotations
 
-import itertools
 import logging
 import re
 import time
@@ -22,7 +21,7 @@ from ferrule.server.offers.descriptions import PRIVATE_NAME
 HIDDEN = "***"
 MAX_DEPTH = 20
 MAX_READ = 128 * 1024
-"""Of how many bytes arguments may be to be read for the log; of larger ones only the size is logged."""
+"""Bytes of arguments up to which they are logged; of larger ones only the size is."""
 MAX_FACT = 200
 
 _write = msgspec.json.Encoder().encode
@@ -59,7 +58,9 @@ class Logging(Middleware):
         outcome = "failed"
         try:
             result = await proceed(call)
-            outcome = "error" if getattr(result, "is_error", None) else "ok"
+            outcome = "ok"
+            if getattr(result, "is_error", None):
+                outcome = "error"
         except Refusal as refusal:
             outcome = f"refused ({refusal.own_code})"
             raise
@@ -75,13 +76,21 @@ class Logging(Middleware):
         return result
 
     def _write(self, call: Call, outcome: str, milliseconds: float) -> None:
-        what = " ".join(filter(None, (call.method, _safe(target(call)))))
+        called = target(call)
+        what = call.method
+        if called:
+            what += f" {_safe(called)}"
+        request_id = call.id
+        if isinstance(request_id, str):
+            request_id = request_id[:MAX_FACT]
         principal = call.origin.principal
+        if principal is not None:
+            principal = principal[:MAX_FACT]
         facts: dict[str, Any] = {
             "method": call.method,
-            "target": target(call)[:MAX_FACT],
-            "request_id": call.id[:MAX_FACT] if isinstance(call.id, str) else call.id,
-            "principal": None if principal is None else principal[:MAX_FACT],
+            "target": called[:MAX_FACT],
+            "request_id": request_id,
+            "principal": principal,
             "carrier": call.origin.carrier,
             "revision": call.peer.revision.version,
             "outcome": outcome,
@@ -112,18 +121,18 @@ class Logging(Middleware):
 
 
 def _safe(text: str) -> str:
-    """Write a caller's text so that it stays one line of a log."""
+    """Return a caller's text as a part of one line of a log."""
     if len(text) <= MAX_FACT and text.isprintable():
         return text
     return repr(text[:MAX_FACT])
 
 
 class Shown:
-    """A copy of somebody's arguments without secrets, and without what would be cut off anyway."""
+    """Copies arguments without their secrets, and without what would be cut off anyway."""
 
     def __init__(self, most: int) -> None:
         self._left = most
-        """How many values are still copied: each takes a character at least."""
+        """How many more values are copied: each is at least one character."""
 
     def of(self, value: object, depth: int = 0) -> Any:
         """Return the copy of one value."""
@@ -131,13 +140,20 @@ class Shown:
         if depth > MAX_DEPTH:
             return HIDDEN
         if isinstance(value, dict):
-            return {
-                key: HIDDEN if re.search(PRIVATE_NAME, str(key)) else self.of(item, depth + 1)
-                for key, item in itertools.takewhile(self._has_room, value.items())
-            }
+            members: dict[Any, Any] = {}
+            for key, item in value.items():
+                if self._left < 0:
+                    break
+                if re.search(PRIVATE_NAME, str(key)):
+                    members[key] = HIDDEN
+                else:
+                    members[key] = self.of(item, depth + 1)
+            return members
         if isinstance(value, list):
-            return [self.of(item, depth + 1) for item in itertools.takewhile(self._has_room, value)]
+            items: list[Any] = []
+            for item in value:
+                if self._left < 0:
+                    break
+                items.append(self.of(item, depth + 1))
+            return items
         return value
-
-    def _has_room(self, _: object) -> bool:
-        return self._left >= 0

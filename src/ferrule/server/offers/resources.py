@@ -58,9 +58,9 @@ class Resources:
         self._visibility = visibility
         self._on_change = on_change
         self._reads: dict[str, tuple[ReadResourceResult, float, int]] = {}
-        """What was read, until when it is kept, and how long it is."""
+        """Results that are kept by URI, each with the time it expires and its size."""
         self.kept_bytes = 0
-        """Characters of all that was read and is kept."""
+        """Characters of all kept results."""
         self.catalogue: Catalogue[ResourceEntry] = Catalogue(
             "resource",
             lambda resources: ListResourcesResult(resources=resources),
@@ -127,20 +127,23 @@ class Resources:
 
     def _offer(self, entry: ResourceEntry) -> None:
         self._visibility.notice(entry)
-        catalogue = self.templates if entry.template.is_template else self.catalogue
-        catalogue.add(entry.uri, entry)
+        if entry.template.is_template:
+            self.templates.add(entry.uri, entry)
+        else:
+            self.catalogue.add(entry.uri, entry)
 
     def adopt(self, entry: ResourceEntry, uri: str) -> ResourceEntry:
         """Make a copied resource of a mounted server one of this server's."""
         entry.move_to(uri)
         entry.handler = None
         inner = copy.copy(entry)
-        inner.mount_path, inner.template = (), entry.own_template
+        inner.mount_path = ()
+        inner.template = entry.own_template
         entry.handler = through(entry.mount_path, "resources/read", lambda call: self._read_inside(inner, call))
         return entry
 
     def _changed(self) -> None:
-        """Tell of a change; what was read under a URI may be another resource's by now."""
+        """Called when the offer changes: a kept result may be of another resource now."""
         self._reads.clear()
         self._on_change()
 
@@ -154,7 +157,10 @@ class Resources:
 
     def remove(self, uri: str) -> None:
         """Offer a resource or template no longer."""
-        (self.templates if uri in self.templates.registered else self.catalogue).remove(uri)
+        if uri in self.templates.registered:
+            self.templates.remove(uri)
+        else:
+            self.catalogue.remove(uri)
 
     def read(self, call: Call, found: FoundResource | None = None) -> Awaitable[ReadResourceResult | PlainContents]:
         """Answer `resources/read`, with the resource it names or with the one that is given."""
@@ -178,7 +184,7 @@ class Resources:
             raise _explained(call, error) from None
 
     async def read_whole(self, call: Call, found: FoundResource | None = None) -> ReadResourceResult:
-        """Answer `resources/read` with a result that can be looked into."""
+        """Answer `resources/read` with a result that is not encoded yet."""
         if self._services.capabilities().resources is None:
             raise off("resources")
         uri = call.params.uri
@@ -211,7 +217,9 @@ class Resources:
         if uri.startswith(KEPT):
             return await self._read_kept(uri, call())
         entry, variables = self.find(uri)
-        its_call = call() if entry.needs_call else None
+        its_call: Call | None = None
+        if entry.needs_call:
+            its_call = call()
         if entry.ttl is None:
             return await self._fresh(uri, entry, variables, its_call)
         return await self._kept(uri, entry.ttl, partial(self._fresh, uri, entry, variables, its_call))
@@ -241,7 +249,7 @@ class Resources:
     async def _kept(
         self, uri: str, ttl: float, fresh: Callable[[], Awaitable[ReadResourceResult]]
     ) -> ReadResourceResult:
-        """Return what was read a moment ago, as long as the resource says it may be kept."""
+        """Return the kept result of a URI; a fresh one where there is none or it has expired."""
         now = asyncio.get_running_loop().time()
         kept = self._reads.get(uri)
         if kept is None or now >= kept[1]:
@@ -252,7 +260,7 @@ class Resources:
         return copy.copy(kept[0])
 
     def _keep_read(self, uri: str, result: ReadResourceResult, now: float, ttl: float) -> None:
-        """Keep what was read, in the place of what expired or was read before all else."""
+        """Keep a result; the oldest are dropped while they have expired or there is no room."""
         self.forget(uri)
         size = _size_of(uri, result)
         if size > MAX_KEPT_BYTES:
@@ -267,13 +275,13 @@ class Resources:
         self.kept_bytes += size
 
     def forget(self, uri: str) -> None:
-        """Read a resource anew the next time: it changed, or it is gone."""
+        """Drop the kept result of a URI: the resource changed, or is gone."""
         kept = self._reads.pop(uri, None)
         if kept is not None:
             self.kept_bytes -= kept[2]
 
     def find(self, uri: str, sees: Callable[[str, ResourceEntry], bool] | None = None) -> FoundResource:
-        """Find what answers to a URI, among all that is switched on or that somebody sees, and its variables."""
+        """Return the resource of a URI with its variables: of those that are on, or those somebody sees."""
         if sees is None:
             entry = self.catalogue.get(uri)
         else:
@@ -289,7 +297,7 @@ class Resources:
         raise ResourceNotFound(uri)
 
     def find_for(self, call: Call, uri: str) -> FoundResource:
-        """Find what answers to a URI among what a caller sees."""
+        """Return the resource of a URI with its variables, of those a caller sees."""
         kinds = {catalogue.kind: catalogue for catalogue in self.catalogues}
 
         def sees(kind: str, entry: ResourceEntry) -> bool:
@@ -307,17 +315,18 @@ def _explained(call: Call, error: InvalidArguments | UrlElicitationRequired) -> 
 
 
 def _private(result: ReadResourceResult) -> ReadResourceResult:
-    """Let no cache share what not everybody may read, whatever the server says of its results (CACHE-5)."""
+    """Return a result that no shared cache may keep: not everybody may read it (CACHE-5)."""
     if isinstance(result, ReadResourceResult) and result.cache_scope != "private":
         return structs.replace(result, cache_scope="private")
     return result
 
 
 def _size_of(uri: str, result: ReadResourceResult) -> int:
-    """Return the characters of what was read, and of where."""
+    """Return the number of characters of a result and its URI."""
     size = len(uri)
     for part in result.contents:
-        size += len(getattr(part, "text", None) or "") + len(getattr(part, "blob", None) or "")
+        size += len(getattr(part, "text", None) or "")
+        size += len(getattr(part, "blob", None) or "")
     return size
 
 
@@ -327,21 +336,17 @@ def _check_scheme(uri: str) -> None:
 
 
 FoundResource = tuple[ResourceEntry, Mapping[str, Any]]
-"""What answers to a URI, and the values of its variables."""
+"""The resource of a URI, and the values of the variables in it."""
 
 
 def _check_parameters(entry: FunctionResource) -> None:
-    """A template's variables and its function's parameters must fit."""
-    known = set(entry.template.variables) | ({"uri"} if entry.takes_uri else set())
-    missing = []
+    """Refuse a function whose parameters do not fit the variables of its template."""
+    known = set(entry.template.variables)
+    if entry.takes_uri:
+        known.add("uri")
     for name in entry.binding.required:
         if name not in known:
-            missing.append(name)
-    if missing:
-        raise SetupError(f"{entry.binding.name}: no variable of {entry.uri!r} fills the parameter {missing[0]!r}")
-    unused = []
+            raise SetupError(f"{entry.binding.name}: no variable of {entry.uri!r} fills the parameter {name!r}")
     for name in entry.template.variables:
         if name not in entry.binding.parameters:
-            unused.append(name)
-    if unused:
-        raise SetupError(f"{entry.binding.name}: the variable {unused[0]!r} of {entry.uri!r} has no parameter")
+            raise SetupError(f"{entry.binding.name}: the variable {name!r} of {entry.uri!r} has no parameter")

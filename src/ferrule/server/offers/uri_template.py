@@ -35,7 +35,7 @@ Values = dict[str, Value]
 
 
 class Operator(Struct, frozen=True):
-    """How the expressions of one kind look in a URI."""
+    """How expressions of one type are expanded (RFC 6570 §3.2)."""
 
     first: str
     separator: str
@@ -44,6 +44,7 @@ class Operator(Struct, frozen=True):
     reserved: bool = False
 
 
+# RFC 6570, appendix A
 OPERATORS = {
     "": Operator("", ","),
     "+": Operator("", ",", reserved=True),
@@ -54,11 +55,14 @@ OPERATORS = {
     "?": Operator("?", "&", named=True, empty="="),
     "&": Operator("&", "&", named=True, empty="="),
 }
-SIMPLE, PATH, QUERY, QUERY_REST = (OPERATORS[symbol] for symbol in ("", "/", "?", "&"))
+SIMPLE = OPERATORS[""]
+PATH = OPERATORS["/"]
+QUERY = OPERATORS["?"]
+QUERY_REST = OPERATORS["&"]
 
 
 class Variable(Struct, frozen=True):
-    """One name between braces, with its modifier."""
+    """A variable name with its modifier (RFC 6570 §2.3, §2.4)."""
 
     name: str
     explode: bool = False
@@ -66,7 +70,7 @@ class Variable(Struct, frozen=True):
 
 
 class Expression(Struct, frozen=True):
-    """One pair of braces."""
+    """A template expression: what one pair of braces holds (RFC 6570 §2.2)."""
 
     operator: Operator
     variables: tuple[Variable, ...]
@@ -111,9 +115,15 @@ class UriTemplate:
 
     @property
     def lists(self) -> dict[str, str]:
-        """The variables of the path that are lists, such as `{name*}`, each with what stands between its items."""
-        found = ((each, slot.operator) for slot in self._slots for each in slot.variables)
-        return {each.name: how.separator for each, how in found if each.explode and not how.named}
+        """The variables of the path that are lists, such as `{name*}`, each with the separator of its items."""
+        found: dict[str, str] = {}
+        for slot in self._slots:
+            if slot.operator.named:
+                continue
+            for variable in slot.variables:
+                if variable.explode:
+                    found[variable.name] = slot.operator.separator
+        return found
 
     def match(self, uri: str) -> Values | None:
         """Return the decoded value of each variable the URI has, or None when it is not one of this template's."""
@@ -134,13 +144,19 @@ class UriTemplate:
         return values
 
     def expand(self, /, **values: object) -> str:
-        """Fill the template; what has no value, or None, is left out."""
-        last = self._slots[-1] if self._slots else None
-        if last and last.operator is SIMPLE and last.takes_slashes:
-            keeps_slashes = last.variables
-        else:
-            keeps_slashes = ()
-        return "".join(part if isinstance(part, str) else _fill(part, values, keeps_slashes) for part in self._parts)
+        """Expand the template; a variable that has no value, or None, is left out."""
+        keeps_slashes: tuple[Variable, ...] = ()
+        if self._slots:
+            last = self._slots[-1]
+            if last.operator is SIMPLE and last.takes_slashes:
+                keeps_slashes = last.variables
+        uri = ""
+        for part in self._parts:
+            if isinstance(part, str):
+                uri += part
+            else:
+                uri += _expand(part, values, keeps_slashes)
+        return uri
 
     def _cut_query(self, uri: str) -> tuple[str, str | None]:
         """Cut off what belongs to `{?…}` or `{&…}`; the mark itself is dropped."""
@@ -150,11 +166,10 @@ class UriTemplate:
         at = -1
         marks = 1
         if mark == "&":
+            # The literals may hold a query of their own, whose `&` come first.
             fixed = "{}".join(self._literals)
             if "?" in fixed:
                 at = uri.find("?")
-            else:
-                at = -1
             marks += fixed.count("&", fixed.find("?") + 1)
         for _ in range(marks):
             at = uri.find(mark, at + 1)
@@ -192,15 +207,21 @@ class UriTemplate:
 
 
 def _refuse(pattern: str, why: str, at: int) -> NoReturn:
-    shown = pattern if len(pattern) <= 80 else pattern[:80] + "…"
+    shown = pattern
+    if len(pattern) > 80:
+        shown = pattern[:80] + "…"
     raise SetupError(f"bad URI template {shown!r}: {why} at position {at}")
 
 
 def _parse(pattern: str) -> Iterator[str | Expression]:
-    position = braces = 0
+    position = 0
+    braces = 0
     while position < len(pattern):
         opened = pattern.find("{", position)
-        literal = pattern[position:] if opened < 0 else pattern[position:opened]
+        if opened < 0:
+            literal = pattern[position:]
+        else:
+            literal = pattern[position:opened]
         if "}" in literal:
             _refuse(pattern, "a closing brace without an opening one", position + literal.index("}"))
         if literal:
@@ -221,34 +242,43 @@ def _parse(pattern: str) -> Iterator[str | Expression]:
 
 def _parse_expression(pattern: str, opened: int, closed: int) -> Expression:
     body = pattern[opened + 1 : closed]
-    symbol = body[:1] if body[:1] in OPERATORS else ""
-    written = body[len(symbol) :].split(",", MAX_VARIABLES)
-    if len(written) > MAX_VARIABLES:
+    symbol = body[:1]
+    if symbol not in OPERATORS:
+        symbol = ""
+    specs = body[len(symbol) :].split(",", MAX_VARIABLES)
+    if len(specs) > MAX_VARIABLES:
         _refuse(pattern, TOO_MANY, opened)
     variables = []
-    for text in written:
-        found = VARIABLE.fullmatch(text)
+    for spec in specs:
+        if not spec:
+            _refuse(pattern, "a variable without a name", opened)
+        found = VARIABLE.fullmatch(spec)
         if found is None:
-            _refuse(pattern, f"{text[:40]!r} is no variable" if text else "a variable without a name", opened)
+            _refuse(pattern, f"{spec[:40]!r} is no variable", opened)
         variables.append(Variable(found[1], bool(found[2]), int(found[3] or 0)))
     return Expression(OPERATORS[symbol], tuple(variables), opened)
 
 
 def _names(parts: Sequence[str | Expression], pattern: str) -> tuple[str, ...]:
-    found = [(variable.name, part.at) for part in parts if isinstance(part, Expression) for variable in part.variables]
+    """Return the names of all variables; refuse a name that comes twice."""
+    found: list[tuple[str, int]] = []
+    for part in parts:
+        if isinstance(part, Expression):
+            for variable in part.variables:
+                found.append((variable.name, part.at))
     if len(found) > MAX_VARIABLES:
         _refuse(pattern, TOO_MANY, found[MAX_VARIABLES][1])
-    names: dict[str, int] = {}
+    names: list[str] = []
     for name, at in found:
         if name in names:
             _refuse(pattern, f"the variable {name!r} for the second time", at)
-        names[name] = at
+        names.append(name)
     return tuple(names)
 
 
 def _split_off_query(parts: Sequence[str | Expression], pattern: str) -> tuple[Sequence[str | Expression], Slot | None]:
     """Take the query expressions off the end, as one slot: their variables may come in any order."""
-    queries = []
+    queries: list[Expression] = []
     for part in parts:
         if isinstance(part, Expression) and part.operator in (QUERY, QUERY_REST):
             queries.append(part)
@@ -256,12 +286,17 @@ def _split_off_query(parts: Sequence[str | Expression], pattern: str) -> tuple[S
         return parts, None
     first = queries[0]
     path = parts[: parts.index(first)]
-    if len(path) + len(queries) < len(parts) or any(query.operator is QUERY for query in queries[1:]):
+    is_second = any(query.operator is QUERY for query in queries[1:])
+    if is_second or len(path) + len(queries) < len(parts):
         _refuse(pattern, "a query that is not the last part", first.at)
-    if first.operator is QUERY and any("?" in part for part in path if isinstance(part, str)):
-        _refuse(pattern, "a second query (write `{&` after a literal `?`)", first.at)
-    variables = tuple(variable for query in queries for variable in query.variables)
-    return path, Slot(first.operator, variables, first.at, excluded="#")
+    if first.operator is QUERY:
+        for part in path:
+            if isinstance(part, str) and "?" in part:
+                _refuse(pattern, "a second query (write `{&` after a literal `?`)", first.at)
+    variables: list[Variable] = []
+    for query in queries:
+        variables.extend(query.variables)
+    return path, Slot(first.operator, tuple(variables), first.at, excluded="#")
 
 
 def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str], list[Slot]]:
@@ -272,8 +307,11 @@ def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str]
         if isinstance(part, str):
             literals[-1] += part
             continue
+        groups = [part.variables]
+        if not part.operator.named:
+            groups = [(variable,) for variable in part.variables]
         mark = part.operator.first
-        for variables in [part.variables] if part.operator.named else [(single,) for single in part.variables]:
+        for variables in groups:
             literals[-1] += mark
             mark = part.operator.separator
             if slots and not literals[-1]:
@@ -284,19 +322,27 @@ def _lay_out(parts: Sequence[str | Expression], pattern: str) -> tuple[list[str]
 
 
 def _bound(slots: Sequence[Slot], literals: Sequence[str], query: Slot | None) -> list[Slot]:
-    """Settle for each slot where it stands, and the characters at which it must have ended."""
+    """Set for each slot whether it stands below a directory, and the characters its value cannot have."""
     bounded: list[Slot] = []
+    slashes_taken = False
     for index, slot in enumerate(slots):
-        ahead = "".join(literals[index + 1 :]) + (query.operator.first if query else "")
-        opens = index == len(slots) - 1 and not ahead and not any(earlier.takes_slashes for earlier in bounded)
+        ahead = "".join(literals[index + 1 :])
+        if query:
+            ahead += query.operator.first
+        is_last = index == len(slots) - 1
         if slot.operator.reserved:
             excluded = "".join(mark for mark in "?#" if mark in ahead)
-        elif (slot.operator is PATH and slot.variables[0].explode) or (slot.operator is SIMPLE and opens):
+        elif slot.operator is PATH and slot.variables[0].explode:
+            excluded = "?#"
+        elif slot.operator is SIMPLE and is_last and not ahead and not slashes_taken:
+            # The end of the template is the only slot that can take slashes: `file:///{path}`.
             excluded = "?#"
         else:
             excluded = "/?#"
         below = literals[index].endswith("/") and not literals[index].endswith("://")
-        bounded.append(msgspec.structs.replace(slot, excluded=excluded, below=below))
+        placed = msgspec.structs.replace(slot, excluded=excluded, below=below)
+        slashes_taken = slashes_taken or placed.takes_slashes
+        bounded.append(placed)
     return bounded
 
 
@@ -319,7 +365,10 @@ def _pivot(slots: Sequence[Slot], literals: Sequence[str], pattern: str) -> int:
 
 
 def _ends_surely(slot: Slot, literal: str, neighbour: Slot) -> bool:
-    return any(mark in literal for mark in slot.excluded) or set(neighbour.excluded) <= set(slot.excluded)
+    """Whether the first literal that follows a slot is where the slot ends."""
+    if any(mark in literal for mark in slot.excluded):
+        return True
+    return set(neighbour.excluded) <= set(slot.excluded)
 
 
 def _read_slot(slot: Slot, raw: str, values: Values) -> bool:
@@ -329,15 +378,23 @@ def _read_slot(slot: Slot, raw: str, values: Values) -> bool:
     variable = slot.variables[0]
     separator = slot.operator.separator
     if not slot.operator.named and not variable.explode:
-        text = values[variable.name] = _read_text(raw, slot, variable) or ""
-        return bool(text)
+        text = _read_text(raw, slot, variable)
+        if not text:
+            return False
+        values[variable.name] = text
+        return True
     if raw.count(separator) >= MAX_ITEMS:
         return False
     if slot.operator.named:
         return all(_read_pair(pair, slot, values) for pair in raw.split(separator))
-    items = [_read_text(item, slot, variable) or "" for item in raw.split(separator)]
+    items: list[str] = []
+    for item in raw.split(separator):
+        text = _read_text(item, slot, variable)
+        if not text:
+            return False
+        items.append(text)
     values[variable.name] = items
-    return all(items)
+    return True
 
 
 def _read_pair(pair: str, slot: Slot, values: Values) -> bool:
@@ -349,15 +406,20 @@ def _read_pair(pair: str, slot: Slot, values: Values) -> bool:
         return False
     if variable is None:
         return _read_other(raw_name, text, slot, values)
-    if not variable.explode and variable.name in values:
+    if not variable.explode:
+        if variable.name in values:
+            return False
+        values[variable.name] = text
+        return True
+    items = values.setdefault(variable.name, [])
+    if not isinstance(items, list):
         return False
-    value = values.setdefault(variable.name, [] if variable.explode else text)
-    if isinstance(value, list):
-        value.append(text)
-    return not isinstance(value, dict)
+    items.append(text)
+    return True
 
 
 def _read_other(raw_name: str, text: str, slot: Slot, values: Values) -> bool:
+    """Add a pair whose name is no variable's to the exploded variable; False when there is not just one."""
     exploded = []
     for variable in slot.variables:
         if variable.explode:
@@ -391,9 +453,10 @@ def _read_text(raw: str, slot: Slot, variable: Variable | None = None) -> str | 
     return text
 
 
-def _fill(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequence[Variable]) -> str:
+def _expand(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequence[Variable]) -> str:
+    """Expand an expression (RFC 6570 §3.2.1)."""
     operator = expression.operator
-    filled: list[str] = []
+    pieces: list[str] = []
     for variable in expression.variables:
         if operator.reserved:
             safe = RESERVED
@@ -401,43 +464,72 @@ def _fill(expression: Expression, values: Mapping[str, Any], keeps_slashes: Sequ
             safe = "/"
         else:
             safe = ""
-        filled += _fill_variable(operator, variable, values.get(variable.name), safe)
-    if filled:
-        return operator.first + operator.separator.join(filled)
+        pieces += _expand_variable(operator, variable, values.get(variable.name), safe)
+    if pieces:
+        return operator.first + operator.separator.join(pieces)
     return ""
 
 
-def _fill_variable(operator: Operator, variable: Variable, value: object, safe: str) -> list[str]:
+def _expand_variable(operator: Operator, variable: Variable, value: object, safe: str) -> list[str]:
     """Return the pieces of one variable, none when it has no value."""
-    if value is None or (isinstance(value, (Mapping, list, tuple)) and not value):
+    if value is None:
         return []
     if isinstance(value, Mapping):
-        pairs = [(_quote(name, safe), _quote(item, safe)) for name, item in value.items()]
+        return _expand_mapping(operator, variable, value, safe)
+    if isinstance(value, (list, tuple)):
+        items = [_quote(item, safe) for item in value]
         if variable.explode:
-            return [_named(name, text, operator.empty if operator.named else "=") for name, text in pairs]
-        text = ",".join(f"{name},{text}" for name, text in pairs)
-    elif isinstance(value, (list, tuple)):
-        texts = [_quote(item, safe) for item in value]
+            return [_piece(operator, variable, item) for item in items]
+        if not items:
+            return []
+        return [_piece(operator, variable, ",".join(items))]
+    text = str(value)
+    if variable.prefix:
+        text = text[: variable.prefix]
+    return [_piece(operator, variable, _quote(text, safe))]
+
+
+def _expand_mapping(operator: Operator, variable: Variable, value: Mapping[Any, Any], safe: str) -> list[str]:
+    """Return the pieces of an associative array: one `name=value` a pair when exploded, else one list of both."""
+    empty = "="
+    if operator.named:
+        empty = operator.empty
+    pieces: list[str] = []
+    for key, item in value.items():
+        name = _quote(key, safe)
+        text = _quote(item, safe)
         if variable.explode:
-            if operator.named:
-                return [_named(variable.name, text, operator.empty) for text in texts]
-            return texts
-        text = ",".join(texts)
-    else:
-        text = _quote(str(value)[: variable.prefix or None], safe)
-    return [_named(variable.name, text, operator.empty) if operator.named else text]
+            pieces.append(_named(name, text, empty))
+        else:
+            pieces.append(f"{name},{text}")
+    if variable.explode or not pieces:
+        return pieces
+    return [_piece(operator, variable, ",".join(pieces))]
+
+
+def _piece(operator: Operator, variable: Variable, text: str) -> str:
+    """Return a value, after the name of its variable where the operator is named."""
+    if operator.named:
+        return _named(variable.name, text, operator.empty)
+    return text
 
 
 def _named(name: str, text: str, empty: str) -> str:
-    return f"{name}={text}" if text else name + empty
+    if not text:
+        return name + empty
+    return f"{name}={text}"
 
 
 def _quote(value: object, safe: str) -> str:
+    """Percent-encode a value; a reserved expansion keeps what is encoded already (RFC 6570 §3.2.3)."""
     text = str(value)
     if safe != RESERVED:
         return quote(text, safe=safe)
-    # A reserved expansion lets what is encoded already pass through.
-    return "".join(piece if place % 2 else quote(piece, safe=safe) for place, piece in enumerate(TRIPLET.split(text)))
+    # The pattern is a group, so every second piece is a triplet.
+    pieces = TRIPLET.split(text)
+    for position in range(0, len(pieces), 2):
+        pieces[position] = quote(pieces[position], safe=safe)
+    return "".join(pieces)
 
 
 def _to_ascii(text: str) -> str:

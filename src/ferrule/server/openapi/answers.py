@@ -1,4 +1,4 @@
-"""What a web API answered, as the result of a tool or the contents of a resource."""
+"""The answer of a web API, as the result of a tool or the contents of a resource."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ class ApiFailed(ToolError):
 
 
 def refusal_of(failure: ToolError, uri: str) -> Refusal:
-    """Make of what a model would read the error a reader of a resource gets."""
+    """Return the error for whoever reads a resource, in the words of the error for a model."""
     message = failure.message
-    status = failure.status if isinstance(failure, ApiFailed) else 400
-    data = None if status is None else {"status": status}
-    match status:
+    if not isinstance(failure, ApiFailed):
+        return InvalidParams(message, None)
+    data = None
+    if failure.status is not None:
+        data = {"status": failure.status}
+    match failure.status:
         case 404 | 410:
             return ResourceNotFound(uri, message)
         case 400 | 414 | 422:
             # Without the URI: a URI in the data of this error would say that there is nothing at it.
-            return InvalidParams(message, data if isinstance(failure, ApiFailed) else None)
+            return InvalidParams(message, data)
         case 401 | 403:
             return Forbidden(message, data)
         case 429 | 503:
@@ -81,7 +84,7 @@ async def read_bounded(response: Any, most: int) -> WholeResponse:
 
 
 def result_of(operation: Operation, response: Response) -> CallToolResult:
-    """Make the result of a tool of a good answer; raises ToolError when it cannot be read."""
+    """Return a good answer as the result of a tool; raises ToolError when it cannot be read."""
     content = response.content
     kind = media_type(response)
     if not content:
@@ -109,10 +112,13 @@ def refuse_failure(operation: Operation, response: Response) -> None:
         phrase = http.HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    said = as_text(response.content[: 4 * SHOWN], "text/plain") or ""
-    excerpt = said[:SHOWN] + ("…" if len(said) > SHOWN else "")
-    whole = f"{operation.place} answered {status} {phrase}".rstrip() + (f": {excerpt}" if excerpt else "")
-    raise ApiFailed(whole, status)
+    message = f"{operation.place} answered {status} {phrase}".rstrip()
+    said = as_text(response.content[: 4 * SHOWN], "text/plain")
+    if said:
+        message += f": {said[:SHOWN]}"
+        if len(said) > SHOWN:
+            message += "…"
+    raise ApiFailed(message, status)
 
 
 def media_type(response: Response) -> str:
@@ -142,10 +148,13 @@ def _structured(operation: Operation, content: bytes) -> CallToolResult:
         value = msgspec.json.decode(content)
     except (ValueError, RecursionError) as reason:
         raise ToolError(f"{operation.place} answered with something that is not JSON: {reason}") from None
-    text = value if isinstance(value, str) else content.decode(errors="replace")
+    if isinstance(value, str):
+        text = value
+    else:
+        text = content.decode(errors="replace")
     structured: Any = None
-    if operation.output_schema is not None:
-        structured = {"result": value} if operation.wraps else value
-    elif isinstance(value, dict):
+    if operation.wraps:
+        structured = {"result": value}
+    elif operation.output_schema is not None or isinstance(value, dict):
         structured = value
     return CallToolResult(content=[TextContent(text)], structured_content=structured)

@@ -72,7 +72,8 @@ def _made(operation: Operation) -> str:
 
 logger = logging.getLogger("ferrule.openapi")
 
-SAFE, REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"}), frozenset({"PUT", "DELETE"})
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+REPEATABLE = frozenset({"PUT", "DELETE"})
 
 MALFORMED = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
 """What reading a description raises that is not what it should be: something else than an object, a list, a text."""

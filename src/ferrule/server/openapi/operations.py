@@ -1,4 +1,4 @@
-"""One operation of a web API: what it is called, what it takes and where that goes, what it gives."""
+"""One operation of a web API: its name, its parameters and body, and what it returns."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Operation(Struct, frozen=True):
 
 
 def read_operation(document: Document, schemas: Schemas, method: str, path: str, said: Mapping[str, Any]) -> Operation:
-    """Read all there is to know of one operation."""
+    """Return an operation as the document describes it."""
     taken = _Arguments(document, schemas, f"{method} {path}")
     taken.read_parameters(said.get("parameters") or ())
     body = taken.read_body(said.get("requestBody"))
@@ -111,7 +111,9 @@ class _Arguments:
         if self._required:
             schema["required"] = self._required
         definitions = self._schemas.definitions(self._needed, "request")
-        return {**schema, "$defs": definitions} if definitions else schema
+        if definitions:
+            schema["$defs"] = definitions
+        return schema
 
     def read_parameters(self, given: Any) -> None:
         """Take the parameters; one of the operation replaces one of its path."""
@@ -128,7 +130,10 @@ class _Arguments:
                 found[place, name] = said
         names = [name for _, name in found]
         for (place, name), said in found.items():
-            self._add_parameter(name if names.count(name) == 1 else f"{name}__{place}", place, name, said)
+            argument = name
+            if names.count(name) > 1:
+                argument = f"{name}__{place}"
+            self._add_parameter(argument, place, name, said)
         self._check_path({name for place, name in found if place == "path"})
 
     def _add_parameter(self, argument: str, place: str, name: str, said: Mapping[str, Any]) -> None:
@@ -149,11 +154,12 @@ class _Arguments:
 
     def _check_path(self, given: set[str]) -> None:
         wanted = set(re.findall(r"\{([^{}]+)\}", self._place))
-        if wanted - given:
-            raise SetupError(f"{self._place}: the path names {sorted(wanted - given)[0]!r}, which is no parameter")
+        missing = sorted(wanted - given)
+        if missing:
+            raise SetupError(f"{self._place}: the path names {missing[0]!r}, which is no parameter")
 
     def read_body(self, given: object) -> Body | None:
-        """Take the body: the members of an object become arguments of their own, anything else is one."""
+        """Return the body: the members of an object become arguments of their own, anything else is one argument."""
         if not given:
             return None
         said = self._document.follow(given, f"the body of {self._place}")
@@ -162,39 +168,43 @@ class _Arguments:
         if media_type is None:
             return None
         schema = (contents[media_type] or {}).get("schema") or {}
+        members = None
         if _is_json(media_type) or media_type in FORMS:
             members = self._members(schema)
-        else:
-            members = None
         required = bool(said.get("required"))
         if members is None:
             return self._add_whole(schema, media_type, required, said.get("description"))
         properties, wanted = members
         fields: dict[str, str] = {}
+        binary: set[str] = set()
         for name, part in properties.items():
-            argument = f"{name}__{BODY}" if name in self._properties else name
+            argument = name
+            if name in self._properties:
+                argument = f"{name}__{BODY}"
             fields[argument] = name
             self._properties[argument] = self._schemas.part(part, "request", self._needed)
             if required and name in wanted:
                 self._required.append(argument)
-        return Body(media_type, fields, frozenset(a for a, n in fields.items() if self._is_binary(properties[n])))
+            if self._is_binary(part):
+                binary.add(argument)
+        return Body(media_type, fields, frozenset(binary))
 
     def _add_whole(self, schema: object, media_type: str, required: bool, description: object) -> Body:
-        argument = BODY if BODY not in self._properties else f"{BODY}__{BODY}"
-        binary = not _is_json(media_type) and not media_type.startswith("text/") and media_type not in FORMS
-        if binary:
-            written = {"type": "string"}
-        else:
+        argument = BODY
+        if BODY in self._properties:
+            argument = f"{BODY}__{BODY}"
+        binary: frozenset[str] = frozenset()
+        if _is_json(media_type) or media_type.startswith("text/") or media_type in FORMS:
             written = self._schemas.part(schema, "request", self._needed)
-        if binary:
-            written["contentEncoding"] = "base64"
-        if description:
-            self._properties[argument] = {**written, "description": description}
         else:
-            self._properties[argument] = written
+            written = {"type": "string", "contentEncoding": "base64"}
+            binary = frozenset({argument})
+        if description:
+            written = {**written, "description": description}
+        self._properties[argument] = written
         if required:
             self._required.append(argument)
-        return Body(media_type, None, frozenset({argument} if binary else ()))
+        return Body(media_type, None, binary)
 
     def _members(self, schema: object) -> tuple[dict[str, Any], set[str]] | None:
         """Return the properties of an object and which are required; None for anything that is not plainly one."""
@@ -210,10 +220,12 @@ class _Arguments:
             properties |= members[0]
             required |= members[1]
         shown = {}
-        for n, p in properties.items():
-            if not (isinstance(p, Mapping) and p.get("readOnly")):
-                shown[n] = p
-        return (shown, required) if shown else None
+        for name, part in properties.items():
+            if not isinstance(part, Mapping) or not part.get("readOnly"):
+                shown[name] = part
+        if not shown:
+            return None
+        return shown, required
 
     def _is_binary(self, schema: object) -> bool:
         said = self._schemas.resolved(schema)
@@ -221,9 +233,18 @@ class _Arguments:
 
 
 def _preferred(contents: Mapping[str, object]) -> str | None:
-    """Choose how to write a body that may be written in several ways."""
-    ranked = sorted(contents, key=lambda kind: (not _is_json(kind), kind not in FORMS, not kind.startswith("text/")))
-    return ranked[0] if ranked else None
+    """Return the media type to send a body in: JSON before a form, a form before text, text before anything else."""
+    return min(contents, key=_rank, default=None)
+
+
+def _rank(media_type: str) -> int:
+    if _is_json(media_type):
+        return 0
+    if media_type in FORMS:
+        return 1
+    if media_type.startswith("text/"):
+        return 2
+    return 3
 
 
 def _is_json(media_type: str) -> bool:
@@ -235,33 +256,42 @@ def _output(
     document: Document, schemas: Schemas, responses: Mapping[str, object]
 ) -> tuple[dict[str, Any] | None, bool]:
     """Return the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
-    # A document written in YAML may have its statuses as numbers.
-    answers = {str(status): said for status, said in responses.items()}
-    good = sorted(status for status in answers if status.startswith("2")) or ["default"] * ("default" in answers)
-    promised = []
-    for status in good:
-        promised.append(_promised(document.follow(answers[status], f"the answer {status}")))
-    if not promised or promised[0] is None or any(schema != promised[0] for schema in promised):
+    schema = _answer_schema(document, responses)
+    if schema is None:
         return None, False
-    schema = promised[0]
     if schemas.resolved(schema).get("type") == "object":
         whole = schemas.whole(schema, "answer")
-        return ({"type": "object", **whole} if "$ref" in schema else whole), False
+        if "$ref" in schema:
+            whole = {"type": "object", **whole}
+        return whole, False
     needed: set[str] = set()
-    inner = schemas.part(schema, "answer", needed)
-    wrapped = wrapping(inner)
+    wrapped = wrapping(schemas.part(schema, "answer", needed))
     definitions = schemas.definitions(needed, "answer")
-    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+    if definitions:
+        wrapped = {**wrapped, "$defs": definitions}
+    return wrapped, True
+
+
+def _answer_schema(document: Document, responses: Mapping[str, object]) -> dict[str, Any] | None:
+    """Return the schema of the answers with a status of 2xx, else of the default; None where they differ."""
+    # A document written in YAML may have its statuses as numbers.
+    answers = {str(status): said for status, said in responses.items()}
+    good = sorted(status for status in answers if status.startswith("2"))
+    if not good and "default" in answers:
+        good = ["default"]
+    schemas = [_promised(document.follow(answers[status], f"the answer {status}")) for status in good]
+    if not schemas or any(schema != schemas[0] for schema in schemas):
+        return None
+    return schemas[0]
 
 
 def _promised(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
     contents = answer.get("content") or {}
-    kind = next((kind for kind in contents if _is_json(kind)), None)
-    if kind is not None:
-        schema = (contents[kind] or {}).get("schema")
-    else:
-        schema = None
-    if isinstance(schema, Mapping) and not schema.keys() <= SILENT:
-        return dict(schema)
+    for kind, said in contents.items():
+        if _is_json(kind):
+            schema = (said or {}).get("schema")
+            if isinstance(schema, Mapping) and not schema.keys() <= SILENT:
+                return dict(schema)
+            return None
     return None

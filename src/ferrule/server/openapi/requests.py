@@ -17,12 +17,14 @@ import msgspec
 from msgspec import Struct
 
 from ferrule.errors import ToolError, quoted
-from ferrule.server.openapi.operations import Body, Operation, Parameter
+from ferrule.server.openapi.operations import PLACES, Body, Operation, Parameter
 
 VARIABLE = re.compile(r"\{([^{}]+)\}")
 DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 SEPARATOR = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:25)*(?:2f|5c|2e|[01][0-9a-f]|7f)", re.IGNORECASE)
 """What could end a segment of a path, as it is or percent-encoded any number of times; a dot only where encoded."""
+UNPRINTABLE = re.compile(r"[^\t -~]")
+"""What the value of a header may not hold: anything but printable ASCII and tabs."""
 DOTS = re.compile(r"\.{1,2}(?:[;?#].*)?", re.DOTALL)
 """A segment that means this or the one above, also before what a server may cut off."""
 
@@ -37,28 +39,30 @@ class Outgoing(Struct, frozen=True):
 
 
 def compose(operation: Operation, arguments: Mapping[str, object]) -> Outgoing:
-    """Write the arguments of one call to where they belong; raises ToolError for one that cannot go there."""
-    given = {}
-    for p in operation.parameters:
-        if p.argument in arguments:
-            given[p] = arguments[p.argument]
-    path = _path(operation, {p.name: (p, value) for p, value in given.items() if p.place == "path"})
-    pairs = [pair for p, value in given.items() if p.place == "query" for pair in _query(p, value)]
-    _check_query(operation, given)
-    headers = {}
-    for p, value in given.items():
-        if p.place == "header":
-            headers[p.name] = _header(p, value)
-    cookies = []
-    for p, value in given.items():
-        if p.place == "cookie":
-            cookies.append(f"{p.name}={quote(_plain(value), safe='')}")
+    """Return the request of one call; raises ToolError for an argument that cannot go where it belongs."""
+    given: dict[str, dict[Parameter, Any]] = {place: {} for place in PLACES}
+    for parameter in operation.parameters:
+        if parameter.argument in arguments:
+            given[parameter.place][parameter] = arguments[parameter.argument]
+    url = _path(operation, given["path"])
+    pairs: list[str] = []
+    for parameter, value in given["query"].items():
+        pairs.extend(_query(parameter, value))
+    _check_query(operation, given["query"])
+    if pairs:
+        url += "?" + "&".join(pairs)
+    headers: dict[str, str] = {}
+    for parameter, value in given["header"].items():
+        headers[parameter.name] = _header(parameter, value)
+    cookies: list[str] = []
+    for parameter, value in given["cookie"].items():
+        cookies.append(f"{parameter.name}={_encoded(value)}")
     if cookies:
         headers["Cookie"] = "; ".join(cookies)
     content, media_type = _content(operation.body, arguments)
     if media_type:
         headers["Content-Type"] = media_type
-    return Outgoing(operation.method, path + ("?" + "&".join(pairs) if pairs else ""), headers, content)
+    return Outgoing(operation.method, url, headers, content)
 
 
 def _plain(value: object) -> str:
@@ -67,8 +71,6 @@ def _plain(value: object) -> str:
         return value
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     return msgspec.json.encode(value).decode()
 
 
@@ -76,11 +78,14 @@ def _encoded(value: object) -> str:
     return quote(_plain(value), safe="")
 
 
-def _flat(value: Mapping[str, object], joint: str) -> Iterable[str]:
-    return (f"{_encoded(name)}{joint}{_encoded(item)}" for name, item in value.items())
+def _members(value: Mapping[str, object], joint: str) -> list[str]:
+    """Write each member of an object as its name, the joint and its value."""
+    return [f"{_encoded(name)}{joint}{_encoded(item)}" for name, item in value.items()]
 
 
-def _path(operation: Operation, values: Mapping[str, tuple[Parameter, Any]]) -> str:
+def _path(operation: Operation, given: Mapping[Parameter, Any]) -> str:
+    values = {parameter.name: (parameter, value) for parameter, value in given.items()}
+
     def fill(variable: re.Match[str]) -> str:
         parameter, value = values[variable[1]]
         written = _segment(parameter, value)
@@ -123,11 +128,14 @@ def _reaches(segments: list[str], template: str) -> bool:
     """Whether a server could take a path for one of the template, which has as many segments."""
     for segment, wanted in zip(segments, template.split("/"), strict=True):
         text = unquote(segment).casefold()
-        before, variable, after = wanted.casefold().partition("{")
+        before, variable, rest = wanted.casefold().partition("{")
+        start = unquote(before)
         if not variable:
-            if text != unquote(before):
+            if text != start:
                 return False
-        elif not (text.startswith(unquote(before)) and text.endswith(unquote(after.rpartition("}")[2]))):
+            continue
+        end = unquote(rest.rpartition("}")[2])
+        if not text.startswith(start) or not text.endswith(end):
             return False
     return True
 
@@ -138,25 +146,47 @@ def paths_beside(operation: Operation, left_out: Iterable[Operation]) -> tuple[s
     found: list[str] = []
     for other in left_out:
         theirs = other.path.split("/")
-        if other.method != operation.method or len(theirs) != len(own):
-            continue
-        pairs = list(zip(own, theirs, strict=True))
-        is_near = all("{" in ours or "{" in their or ours == their for ours, their in pairs)
-        if is_near and any("{" in ours and ours != their and their[:1] != "{" for ours, their in pairs):
+        if other.method == operation.method and len(theirs) == len(own) and _may_become(own, theirs):
             found.append(other.path)
     return tuple(found)
 
 
+def _may_become(own: list[str], other: list[str]) -> bool:
+    """Whether arguments could make a path of one template into one of another, which has as many segments."""
+    fills_literal = False
+    for ours, theirs in zip(own, other, strict=True):
+        if ours == theirs:
+            continue
+        if "{" not in ours and "{" not in theirs:
+            return False
+        if "{" in ours and not theirs.startswith("{"):
+            fills_literal = True
+    return fills_literal
+
+
 def _segment(parameter: Parameter, value: object) -> str:
-    name = _encoded(parameter.name)
-    lead, joint = {"label": (".", "."), "matrix": (f";{name}=", f";{name}=")}.get(parameter.style, ("", ","))
+    prefix = ""
+    separator = ","
+    if parameter.style == "label":
+        prefix = "."
+        separator = "."
+    elif parameter.style == "matrix":
+        prefix = f";{_encoded(parameter.name)}="
+        separator = prefix
     if not parameter.explode:
-        joint = ","
+        separator = ","
     if isinstance(value, list):
-        return lead + joint.join(map(_encoded, value))
+        return prefix + separator.join(map(_encoded, value))
     if isinstance(value, Mapping):
-        return lead + ",".join(_flat(value, "=" if parameter.explode else ","))
-    return lead + _encoded(value)
+        return prefix + ",".join(_members(value, _joint(parameter)))
+    return prefix + _encoded(value)
+
+
+def _joint(parameter: Parameter) -> str:
+    """Return what stands between the name and the value of a member."""
+    if parameter.explode:
+        return "="
+    return ","
 
 
 def _query(parameter: Parameter, value: object) -> list[str]:
@@ -164,20 +194,20 @@ def _query(parameter: Parameter, value: object) -> list[str]:
     if value is None:
         return []
     if parameter.as_json:
-        return [f"{name}={quote(msgspec.json.encode(value).decode(), safe='')}"]
+        text = msgspec.json.encode(value).decode()
+        return [f"{name}={_encoded(text)}"]
     if isinstance(value, list):
+        items = [_encoded(item) for item in value]
         if parameter.explode:
-            return [f"{name}={_encoded(item)}" for item in value]
-        return [f"{name}={DELIMITERS.get(parameter.style, ',').join(map(_encoded, value))}"]
+            return [f"{name}={item}" for item in items]
+        delimiter = DELIMITERS.get(parameter.style, ",")
+        return [f"{name}={delimiter.join(items)}"]
     if isinstance(value, Mapping):
         if parameter.style == "deepObject":
-            found: list[str] = []
-            for member, item in value.items():
-                found.append(f"{name}%5B{_encoded(member)}%5D={_encoded(item)}")
-            return found
+            return [f"{name}%5B{_encoded(member)}%5D={_encoded(item)}" for member, item in value.items()]
         if parameter.explode:
-            return list(_flat(value, "="))
-        return [f"{name}={','.join(_flat(value, ','))}"]
+            return _members(value, "=")
+        return [f"{name}={','.join(_members(value, ','))}"]
     return [f"{name}={_encoded(value)}"]
 
 
@@ -185,8 +215,9 @@ def _check_query(operation: Operation, given: Mapping[Parameter, Any]) -> None:
     """Refuse an object whose members go into the query by their own names, where one is the name of a parameter."""
     names = {parameter.name for parameter in operation.parameters if parameter.place == "query"}
     for parameter, value in given.items():
-        spreads = parameter.place == "query" and parameter.explode and not parameter.as_json
-        if spreads and parameter.style != "deepObject" and isinstance(value, Mapping):
+        if parameter.as_json or not parameter.explode or parameter.style == "deepObject":
+            continue
+        if isinstance(value, Mapping):
             for name in value.keys() & names:
                 raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
 
@@ -195,11 +226,11 @@ def _header(parameter: Parameter, value: object) -> str:
     if isinstance(value, list):
         text = ",".join(map(_plain, value))
     elif isinstance(value, Mapping):
-        joint = "=" if parameter.explode else ","
+        joint = _joint(parameter)
         text = ",".join(f"{name}{joint}{_plain(item)}" for name, item in value.items())
     else:
         text = _plain(value)
-    if any(not (" " <= character <= "~" or character == "\t") for character in text):
+    if UNPRINTABLE.search(text):
         raise ToolError(f"the header {parameter.name} cannot carry this value: only printable ASCII can go there")
     return text
 
@@ -218,7 +249,10 @@ def _content(body: Body | None, arguments: Mapping[str, object]) -> tuple[bytes 
     if kind == "multipart/form-data":
         return _multipart(members, binary)
     if kind == "application/x-www-form-urlencoded":
-        pairs = [(n, _plain(i)) for n, v in members.items() for i in (v if isinstance(v, list) else [v])]
+        pairs: list[tuple[str, str]] = []
+        for name, value in members.items():
+            for item in _items(value):
+                pairs.append((name, _plain(item)))
         return urlencode(pairs).encode(), body.media_type
     return msgspec.json.encode(members), body.media_type
 
@@ -233,8 +267,16 @@ def _whole(body: Body, arguments: Mapping[str, object], kind: str) -> tuple[byte
     if kind.startswith("text/"):
         return _plain(value).encode(), body.media_type
     if kind == "application/x-www-form-urlencoded" and isinstance(value, Mapping):
-        return urlencode([(name, _plain(item)) for name, item in value.items()]).encode(), body.media_type
+        fields = {name: _plain(item) for name, item in value.items()}
+        return urlencode(fields).encode(), body.media_type
     return msgspec.json.encode(value), body.media_type
+
+
+def _items(value: object) -> list[Any]:
+    """Return the values of a field of a form: each item of a list is sent as a field of its own."""
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def _bytes_of(name: str, value: Any) -> bytes:
@@ -248,9 +290,10 @@ def _multipart(members: Mapping[str, object], binary: set[str]) -> tuple[bytes, 
     boundary = secrets.token_hex(16)
     parts: list[bytes] = []
     for name, value in members.items():
-        for item in value if isinstance(value, list) else [value]:
+        for item in _items(value):
             parts.append(_form_part(boundary, name, item, name in binary))
-    return b"".join([*parts, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"
+    parts.append(f"--{boundary}--\r\n".encode())
+    return b"".join(parts), f"multipart/form-data; boundary={boundary}"
 
 
 def _form_part(boundary: str, name: str, value: object, is_file: bool) -> bytes:

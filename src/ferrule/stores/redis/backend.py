@@ -1,11 +1,12 @@
-"""RedisBackend: the connections of one process to Redis, and how keys, scripts and foreign values are handled.
+"""RedisBackend: the connections of one process to Redis; its keys, its scripts and its values.
 
-Keys are `f:<namespace>:<kind>:<id>`. A key always goes the same lane, so that commands for it keep their order.
+Keys are `f:<namespace>:<kind>:<id>`. A key always uses the same lane, so that commands for it keep their order.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -35,17 +36,18 @@ except ImportError as error:
 
 from ferrule.stores.redis.scripts import ALL, READ, SET_ASIDE, Script
 
+NAMESPACE = re.compile(r"[-_]*[A-Za-z0-9][A-Za-z0-9_-]*")
 LANES = 2
 GRACE = 2.0
-"""Seconds that what is written behind has when the store is closed."""
+"""Seconds to send the writes nobody waits for when the store is closed."""
 KEPT_ASIDE = 86_400_000
-"""Milliseconds for which what is not ours can be looked at."""
+"""Milliseconds for which a value that was set aside is kept."""
 
 T = TypeVar("T")
 
 
 class RedisStats(Struct, frozen=True, kw_only=True):
-    """What a backend has done."""
+    """Counts of a backend."""
 
     batches: int
     commands: int
@@ -55,19 +57,20 @@ class RedisStats(Struct, frozen=True, kw_only=True):
     connections: int
     waiting: int
     set_aside: int
-    """Keys that held something that is not ours."""
+    """Keys whose value was not ours."""
 
 
 class RedisBackend:
     """The connections of one process to Redis."""
 
     def __init__(self, url: str | Sequence[str], namespace: str, *, required: bool = False) -> None:
-        urls = [url] if isinstance(url, str) else list(url)
-        if not urls:
+        if isinstance(url, str):
+            url = [url]
+        if not url:
             raise SetupError("the address of a Redis is missing: write redis://host:port")
-        if not namespace or not namespace.isascii() or not namespace.replace("-", "").replace("_", "").isalnum():
+        if not NAMESPACE.fullmatch(namespace):
             raise SetupError(f"a namespace is letters, digits, - and _, not {namespace!r}")
-        self._addresses = [Address(each) for each in urls]
+        self._addresses = [Address(each) for each in url]
         self._first = 0
         self._namespace = namespace
         self._required = required
@@ -76,9 +79,9 @@ class RedisBackend:
         self._leavers: list[Callable[[], Awaitable[None]]] = []
         self._set_aside = 0
         self._refused = False
-        """Whether the address that was tried last refuses everybody."""
+        """Whether the last address that was tried refused the connection."""
         self._takes_nothing = False
-        """Whether it answered last that nothing can be written, by nobody."""
+        """Whether it answered to the last write that it takes none."""
 
     def __repr__(self) -> str:
         return f"<RedisBackend {self._addresses} {self.state}>"
@@ -95,7 +98,7 @@ class RedisBackend:
 
     @property
     def is_gone(self) -> bool:
-        """Whether no node can write to it: nobody listens at its only address, or what does takes no writes."""
+        """Whether no node can write to it: its only address refuses connections, or takes no writes."""
         return len(self._addresses) == 1 and (self._refused or self._takes_nothing)
 
     @property
@@ -108,7 +111,7 @@ class RedisBackend:
 
     @property
     def stats(self) -> RedisStats:
-        """What it has done."""
+        """What all its lanes have done."""
         lanes = [lane.stats for lane in self._lanes]
         return RedisStats(
             batches=sum(each.batches for each in lanes),
@@ -124,12 +127,12 @@ class RedisBackend:
     # -- life
 
     def attach(self, opened: Callable[[], Awaitable[None]], closing: Callable[[], Awaitable[None]]) -> None:
-        """Let a store that has work of its own begin and end with the backend."""
+        """Call `opened` after the backend has opened, and `closing` before it closes."""
         self._followers.append(opened)
         self._leavers.append(closing)
 
     async def open(self) -> None:
-        """Begin. Without Redis that is `degraded`; where Redis is required, raise StoreUnavailable instead."""
+        """Connect. Without Redis it is `degraded`; where Redis is required, raise StoreUnavailable instead."""
         if self._lanes:
             return
         self._lanes = [Lane(self.connect) for _ in range(LANES)]
@@ -146,7 +149,7 @@ class RedisBackend:
             await opened()
 
     async def close(self) -> None:
-        """Send what waits, within two seconds, and close the connections."""
+        """Send the waiting writes, within two seconds, and close the connections."""
         for closing in self._leavers:
             await closing()
         lanes = self._lanes
@@ -159,7 +162,7 @@ class RedisBackend:
         for turn in range(len(self._addresses)):
             number = (self._first + turn) % len(self._addresses)
             try:
-                # Each has its part of the deadline, so that one that is silent does not hide the others.
+                # Each has its part of the deadline, so that a silent one leaves time for the others.
                 async with asyncio.timeout(DEADLINE * 0.9 / len(self._addresses)):
                     connection = await self._addresses[number].connect()
                     await self._load(connection)
@@ -176,6 +179,7 @@ class RedisBackend:
         raise reason
 
     async def _load(self, connection: AbstractConnection) -> None:
+        """Load our scripts; where that fails, close the connection."""
         try:
             replies = await exchange(connection, [("SCRIPT", "LOAD", script.text) for script in ALL])
         except BaseException:
@@ -189,7 +193,7 @@ class RedisBackend:
     # -- commands
 
     def key(self, kind: str, name: str = "") -> str:
-        """Return the key of something."""
+        """Return the key of a value of a kind."""
         return f"f:{self._namespace}:{kind}:{name}"
 
     def _lane(self, key: str) -> Lane:
@@ -198,12 +202,12 @@ class RedisBackend:
         return self._lanes[zlib.crc32(key.encode()) % LANES]
 
     def write(self, key: str, *command: Any) -> None:
-        """Send a command for a key that nobody waits for; it must do no harm when it is run twice."""
+        """Send a command for a key, without waiting for the reply; it must be idempotent."""
         if self._lanes:
             self._lane(key).write(*command)
 
     def write_script(self, script: Script, keys: Sequence[str], *arguments: Any) -> None:
-        """Run a script for the first of some keys that nobody waits for; it must do no harm when it is run twice."""
+        """Run a script on the lane of its first key, without waiting for the reply; it must be idempotent."""
         self.write(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
 
     async def execute(self, key: str, *command: Any) -> Any:
@@ -218,15 +222,15 @@ class RedisBackend:
             raise unavailable(error) from error
 
     def written(self) -> None:
-        """Note that something could be written."""
+        """Called when something could be written."""
         self._takes_nothing = False
 
     async def run(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
-        """Run a script for the first of some keys and return the reply; errors are those of `execute`."""
+        """Run a script on the lane of its first key and return the reply; errors are those of `execute`."""
         return await self.execute(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
 
     async def run_mended(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
-        """Run a script; where another type of value is in its way, set that aside and run it again."""
+        """Run a script; where a key has another type of value, set that aside and run the script again."""
         try:
             return await self.run(script, keys, *arguments)
         except ForeignRecord as reason:
@@ -235,7 +239,7 @@ class RedisBackend:
             return await self.run(script, keys, *arguments)
 
     async def read(self, key: str, kind: str, *fields: str) -> list[Any] | None:
-        """Return fields of a hash, or the one value of a string; None where there is none, or nothing of ours."""
+        """Return fields of a hash, or the value of a string; None where there is none, or it is not ours."""
         found = await self.run(READ, [key], kind, LARGEST_RECORD, *fields)
         if found == b"bad":
             await self.set_aside(key, ForeignRecord("it is of another type, or too large"))
@@ -245,7 +249,7 @@ class RedisBackend:
         return list(found)
 
     async def decoded(self, key: str, data: bytes, decode: Callable[[bytes], T]) -> T | None:
-        """Return a record that was read; None, and set it aside, where it is not ours."""
+        """Return a record decoded; None, and set it aside, where it is not ours."""
         try:
             return decode(data)
         except ForeignRecord as reason:
@@ -253,9 +257,10 @@ class RedisBackend:
             return None
 
     async def set_aside(self, key: str, reason: ForeignRecord) -> None:
-        """Move a value that is not ours out of the way, for a day, so that somebody can look at it."""
+        """Move a value that is not ours to another key, where it is kept for a day to be looked at."""
         kind = key.split(":")[2]
-        moved = await self.run(SET_ASIDE, [key, self.key("bad", f"{kind}:{zlib.crc32(key.encode()):08x}")], KEPT_ASIDE)
+        place = self.key("bad", f"{kind}:{zlib.crc32(key.encode()):08x}")
+        moved = await self.run(SET_ASIDE, [key, place], KEPT_ASIDE)
         if moved:
             self._set_aside += 1
             logger.warning("a value of kind %r in Redis is not ours and was set aside for a day: %s", kind, reason)

@@ -20,7 +20,9 @@ from ferrule.errors import HeaderMismatch
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated, Path
 from ferrule.schema.model import VERSION_KEY
 
-VERSION_HEADER, METHOD_HEADER, NAME_HEADER = "Mcp-Protocol-Version", "Mcp-Method", "Mcp-Name"
+VERSION_HEADER = "Mcp-Protocol-Version"
+METHOD_HEADER = "Mcp-Method"
+NAME_HEADER = "Mcp-Name"
 PARAM_PREFIX = "Mcp-Param-"
 
 VERSION_FIELD, METHOD_FIELD, NAME_FIELD = (h.lower().encode() for h in (VERSION_HEADER, METHOD_HEADER, NAME_HEADER))

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
     from ferrule.transports.keywords import StdioKeywords
 
-STDIN, STDOUT, STDERR = 0, 1, 2
+STDIN = 0
+STDOUT = 1
+STDERR = 2
 PIPE_SIZE = 1024 * 1024
 DRAIN_GRACE = 5.0
 HANG_UP_DELAY = 0.1
@@ -109,7 +111,8 @@ class Claim:
         self._strays = place_for_strays()
         redirect_to_null(STDIN)
         os.dup2(self._strays, STDOUT)
-        self._stdout, self._stderr = sys.stdout, sys.stderr
+        self._stdout = sys.stdout
+        self._stderr = sys.stderr
         self._quiet = io.TextIOWrapper(
             cast("BinaryIO", QuietStderr(self._strays)), "utf-8", "backslashreplace", line_buffering=True
         )

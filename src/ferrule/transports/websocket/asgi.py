@@ -51,7 +51,8 @@ class AsgiWebSocket(ChannelDefaults):
         self._give = send
         self._outgoing: list[bytes] = []
         self._size = 0
-        self._due, self._room = asyncio.Event(), asyncio.Event()
+        self._due = asyncio.Event()
+        self._room = asyncio.Event()
         self._room.set()
         self._closing: Closing | None = None
         self._error: Exception | None = None

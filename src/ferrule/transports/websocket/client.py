@@ -110,7 +110,8 @@ class WebSocketTransport:
 
     async def _ask(self, lines: bytes) -> Upgrading:
         """Connect, and ask for a WebSocket."""
-        options, place = self._options, self._place
+        options = self._options
+        place = self._place
         key = b64encode(os.urandom(16))
         headers = {"Authorization": place.credentials, **options.headers} if place.credentials else options.headers
         request = write_request(

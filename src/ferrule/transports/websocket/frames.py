@@ -10,16 +10,34 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
-FIN, COMPRESSED, MASKED = 0x80, 0x40, 0x80
+# Opcodes, and bits of the first two bytes (RFC 6455 §5.2).
+CONTINUATION = 0
+TEXT = 1
+BINARY = 2
+CLOSE = 8
+PING = 9
+PONG = 10
+FIN = 0x80
+COMPRESSED = 0x40
+MASKED = 0x80
 FIN_TEXT = FIN | TEXT
+
 LONGEST_CONTROL = 125
 """Bytes of a control frame's payload (RFC 6455 §5.5)."""
 
-NORMAL, GOING_AWAY, PROTOCOL_ERROR, UNSUPPORTED, NO_CODE = 1000, 1001, 1002, 1003, 1005
+# Codes of a close frame (RFC 6455 §7.4.1).
+NORMAL = 1000
+GOING_AWAY = 1001
+PROTOCOL_ERROR = 1002
+UNSUPPORTED = 1003
+NO_CODE = 1005
+ABNORMAL = 1006
+BAD_DATA = 1007
+TOO_BIG = 1009
+INTERNAL = 1011
+TRY_LATER = 1013
 UNAUTHORIZED = 4401
 """A code of our own, after the HTTP status: the credentials of the peer have expired."""
-ABNORMAL, BAD_DATA, TOO_BIG, INTERNAL, TRY_LATER = 1006, 1007, 1009, 1011, 1013
 SENDABLE = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
 """The codes a close frame may have (RFC 6455 §7.4.1, and 1012 to 1014 of its registry), beside 3000 to 4999, which
 libraries and applications give their own meaning (§7.4.2)."""

@@ -188,7 +188,8 @@ class FrameReader:
         self.more = False
         self._held = b""
         self._missing = 0
-        self._payload, self._parts = bytearray(), bytearray()
+        self._payload = bytearray()
+        self._parts = bytearray()
 
     def _read(self, data: bytes, at: int, events: list[Event]) -> None:
         """Read frames from a place on; what is left of the data is held."""
@@ -220,7 +221,9 @@ class FrameReader:
                 break
             stop = start + size
             if stop > end:
-                self._first, self._key, self._missing = first, data[start - 4 : start], stop - end
+                self._first = first
+                self._key = data[start - 4 : start]
+                self._missing = stop - end
                 self._payload += data[start:]
                 return
             payload = data[start:stop]
@@ -333,7 +336,9 @@ class FrameReader:
         if last:
             message = bytes(self._parts)
             kind = self._kind & 15
-            self._parts, self._kind, self.unfinished = bytearray(), 0, -self.unfinished
+            self._parts = bytearray()
+            self._kind = 0
+            self.unfinished = -self.unfinished
             if packed:
                 message = self._unpack(message, kind)
             self._unfolded += len(message)

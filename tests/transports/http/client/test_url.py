@@ -53,7 +53,7 @@ def test_its_text_shows_neither_user_nor_query() -> None:
 
 def test_elsewhere_is_read_against_here_and_keeps_our_credentials() -> None:
     here = place("http://u:p@x:81/sse")
-    assert here.elsewhere("/messages?id=1").target == "/messages?id=1"
-    assert here.elsewhere("messages").origin == here.origin
-    assert here.elsewhere("http://y/").origin == "http://y"
-    assert here.elsewhere("/m").credentials == here.credentials
+    assert here.resolve("/messages?id=1").target == "/messages?id=1"
+    assert here.resolve("messages").origin == here.origin
+    assert here.resolve("http://y/").origin == "http://y"
+    assert here.resolve("/m").credentials == here.credentials

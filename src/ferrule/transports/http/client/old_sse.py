@@ -159,7 +159,7 @@ class SseChannel(ChannelDefaults):
                 if self.gate is None or not await self.gate.answer(claim, error.status, error.headers, "GET"):
                     raise
         try:
-            self.endpoint = here.elsewhere(reference.strip())
+            self.endpoint = here.resolve(reference.strip())
             if self.endpoint.origin != here.origin:
                 raise SetupError("it is another origin")
         except SetupError as reason:

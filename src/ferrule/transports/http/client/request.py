@@ -18,7 +18,8 @@ from ferrule.wire.sse import Event, EventTooLarge, SseParser
 if TYPE_CHECKING:
     from ferrule.transports.http.client.pool import Lane
 
-JSON, STREAM = b"application/json", b"text/event-stream"
+JSON = b"application/json"
+STREAM = b"text/event-stream"
 
 SLICE = 8 * 1024
 """Bytes of a stream that are read in one turn of the loop, where they hold many events."""

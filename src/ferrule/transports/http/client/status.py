@@ -40,7 +40,8 @@ OLD_TRANSPORT = frozenset({400, 404, 405})
 NEWEST_ONLY = frozenset({HeaderMismatch.code, MissingCapability.code, UnsupportedVersion.code})
 """Errors that only a server of the stateless era knows."""
 
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED = 401
+FORBIDDEN = 403
 MAX_QUOTE = 200
 
 ADVICE = {
@@ -117,7 +118,7 @@ def _redirected(post: Post) -> None:
     here = post.channel.heading.place
     location = post.headers.get(b"location", b"").decode("latin-1")
     try:
-        there: Place | None = here.elsewhere(location)
+        there: Place | None = here.resolve(location)
     except SetupError:
         there = None
     if there is not None and there.origin == here.origin and not post.moved:

@@ -1,10 +1,10 @@
-"""Where an HTTP server is, read from its URL once."""
+"""The URL of an HTTP server, parsed once."""
 
 from __future__ import annotations
 
 import re
 from base64 import b64encode
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from msgspec import Struct
 
@@ -14,34 +14,40 @@ PORTS = {"http": 80, "https": 443}
 
 LONGEST_SHOWN = 200
 
+CONTROL = re.compile(r"[\x00-\x20\x7f]")
+
+ASCII = bytes(range(128)).decode()
+
 
 class Place(Struct, frozen=True):
-    """A scheme, a host, a port and what to ask for there; its text never shows a secret."""
+    """The scheme, host, port and request target of a URL; `str` never shows a secret."""
 
     scheme: str
     host: str
     port: int
     target: str
-    """Path and query, as they go over the wire."""
+    """Path and query, as on the request line (origin-form, RFC 9112 §3.2.1)."""
     credentials: str = ""
     """The value of an Authorization header, from a user name in the URL."""
 
     @property
     def secure(self) -> bool:
-        """Whether the way there is TLS."""
+        """Whether the connection uses TLS."""
         return self.scheme == "https"
 
     @property
     def authority(self) -> str:
-        """Host and port, as a Host header has them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        """Host and port, as in a Host header (RFC 9110 §7.2)."""
+        host = self.host
+        if ":" in host:
+            host = f"[{host}]"
         if self.port == PORTS[self.scheme]:
             return host
         return f"{host}:{self.port}"
 
     @property
     def origin(self) -> str:
-        """What must not change when a server sends us elsewhere."""
+        """Scheme, host and port (RFC 6454 §4), which a redirect must not change."""
         return f"{self.scheme}://{self.authority}"
 
     @property
@@ -53,8 +59,8 @@ class Place(Struct, frozen=True):
         # The query stays out: keys of services travel in it.
         return self.origin + self.target.partition("?")[0]
 
-    def elsewhere(self, reference: str) -> Place:
-        """Return the place a reference of this server means; raises SetupError when it is no HTTP URL."""
+    def resolve(self, reference: str) -> Place:
+        """Return the target of a reference (RFC 3986 §5); raises SetupError when it is no HTTP URL."""
         try:
             found = place(urljoin(self.origin + self.target, reference))
         except ValueError as reason:
@@ -63,8 +69,8 @@ class Place(Struct, frozen=True):
 
 
 def place(url: str) -> Place:
-    """Read a URL; raises SetupError with what is wrong with it."""
-    if any(character <= " " or character == "\x7f" for character in url):
+    """Parse a URL; raises SetupError with what is wrong with it."""
+    if CONTROL.search(url):
         raise SetupError(f"the URL {_shown(url)} has spaces or control characters in it")
     try:
         parts = urlsplit(url)
@@ -77,18 +83,23 @@ def place(url: str) -> Place:
     if parts.query:
         target += f"?{parts.query}"
     host = _host(parts.hostname)
+    if not port:
+        port = PORTS[parts.scheme]
     credentials = _basic(parts.username, parts.password)
-    return Place(parts.scheme, host, port or PORTS[parts.scheme], _ascii(target), credentials)
+    return Place(parts.scheme, host, port, _ascii(target), credentials)
 
 
 def _shown(url: str) -> str:
-    """Return a URL that cannot be read as far as it may be told: users, passwords and keys stay out."""
+    """Return a URL for an error message, without user, password, query and fragment."""
     before_query = re.split("[?#]", url, maxsplit=1)[0]
     scheme, slashes, rest = before_query.partition("//")
-    return repr((scheme + slashes + rest.rpartition("@")[2])[:LONGEST_SHOWN])
+    without_user = rest.rpartition("@")[2]
+    shown = scheme + slashes + without_user
+    return repr(shown[:LONGEST_SHOWN])
 
 
 def _host(name: str) -> str:
+    """Return a host name in ASCII (IDNA, RFC 3490)."""
     if name.isascii():
         return name
     try:
@@ -98,11 +109,13 @@ def _host(name: str) -> str:
 
 
 def _ascii(target: str) -> str:
-    """Percent-encode what a request line cannot hold."""
-    return "".join(c if c.isascii() else "".join(f"%{byte:02X}" for byte in c.encode()) for c in target)
+    """Percent-encode what is not ASCII (RFC 3987 §3.1)."""
+    return quote(target, safe=ASCII)
 
 
 def _basic(user: str | None, password: str | None) -> str:
+    """Return the credentials of Basic authentication (RFC 7617 §2), empty without a user."""
     if user is None:
         return ""
-    return "Basic " + b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
+    pair = f"{unquote(user)}:{unquote(password or '')}"
+    return "Basic " + b64encode(pair.encode()).decode()

@@ -12,8 +12,10 @@ from ferrule.transports.http.old_sse.endpoint import LAST_EVENT_FIELD, Route, Ss
 from ferrule.transports.http.old_sse.session import SseSession
 from ferrule.wire.sse import SseParser
 
-SSE_PATH, MESSAGES_PATH = "/mcp/sse", "/mcp/messages"
-CREATE_PATH, EVENTS_PATH = "/mcp/sessions/create", "/mcp/events"
+SSE_PATH = "/mcp/sse"
+MESSAGES_PATH = "/mcp/messages"
+CREATE_PATH = "/mcp/sessions/create"
+EVENTS_PATH = "/mcp/events"
 
 LOST = "Events were lost: more were said than are kept for a client that does not ask for them"
 

@@ -16,7 +16,9 @@ from ferrule.errors import SetupError
 from ferrule.identity.principal import Principal
 from ferrule.transports.http.message import Headers, HttpRequest, header_lines
 
-TEXT, JSON, BYTES = "text/plain; charset=utf-8", "application/json", "application/octet-stream"
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json"
+BYTES = "application/octet-stream"
 MEASURED = frozenset({"content-length", "transfer-encoding", "connection"})
 """Headers that belong to whoever writes the answer."""
 MAX_FIELDS = 1000
