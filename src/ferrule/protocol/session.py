@@ -203,7 +203,7 @@ class Session:
         if row is None:
             raise self._unknown(request, origin)
         raw = request.params
-        decode = row.decode_params
+        decode = row.decode_params or row.params_decoder()
         try:
             params = decode(raw)
         except READING_FAILURES as reason:
