@@ -107,7 +107,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
                 patched[what] += 1
     assert patched == {"read": 1, "written": 2}, "somebody else reads or writes messages now: count that too"
     row = METHODS["tools/call"]
-    monkeypatch.setattr(row, "decode_params", counting("params read", row.decode_params))
+    monkeypatch.setattr(row, "decode_params", counting("params read", row.params_decoder()))
     return counts
 
 

@@ -54,7 +54,7 @@ def members_of(foreign: Foreign) -> Members:
 def read_as(row: Method, written: Raw | bytes) -> Any:
     """Read a result as the method's own type. Raise Internal if it is not one."""
     try:
-        return row.decode_result(written)
+        return row.result_decoder()(written)
     except (msgspec.DecodeError, RecursionError) as reason:
         raise Internal(f"the result of the server behind this one is not one of {row.name}: {reason}") from None
 

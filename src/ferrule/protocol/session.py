@@ -199,32 +199,34 @@ class Session:
             raise InvalidRequest("Invalid request: this id is in use by a running request")
         if origin is None:
             origin = self.origin
-        row = self.methods.get(request.method)
+        method = request.method
+        row = self.methods.get(method)
         if row is None:
             raise self._unknown(request, origin)
-        decode = row.decode_params
+        raw = request.params
+        decode = row.decode_params or row.params_decoder()
         try:
-            params = decode(request.params)
+            params = decode(raw)
         except READING_FAILURES as reason:
-            raise self._malformed(row, request.params, reason, origin) from None
+            raise self._malformed(row, raw, reason, origin) from None
         words = params.meta
         met = self.met
-        if words == met.words and row.stateless:
+        if words is UNSET and method in self.admitted:
+            era = self.handshake
+            peer = self.peer
+            meta = None
+        elif words == met.words and row.stateless:
             era = self.stateless
             peer = met.peer
             meta = met.meta
             self.met_stateless = True
-        elif words is UNSET and request.method in self.admitted:
-            era = self.handshake
-            peer = self.peer
-            meta = None
         else:
             era, peer, meta = self._settle(request, row, words, origin)
         call = self.running[key] = Call(
             request.id,
             row,
             params,
-            request.params,
+            raw,
             meta,
             era,
             peer,  # type: ignore[arg-type]
@@ -234,7 +236,7 @@ class Session:
         )
         if row.may_ask and (params.request_state is not None or params.input_responses is not UNSET):
             # Whoever has made a handshake is asked while its call waits, and never calls again for it.
-            call.retry = era is not self.handshake or request.method not in self.admitted
+            call.retry = era is not self.handshake or method not in self.admitted
         return call
 
     def _settle(

@@ -257,8 +257,8 @@ class Link(Asking):
                 self.watch.admitted(call, context)
             self._start_held(call)
         else:
-            if self.watch is not None:
-                watch = self.watch
+            watch = self.watch
+            if watch is not None:
                 if watch.counts_only:
                     call.began = monotonic()
                 else:

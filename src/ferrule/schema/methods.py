@@ -26,9 +26,14 @@ from ferrule.schema.sampling import CreateMessageParams, CreateMessageResult
 from ferrule.schema.tasks import CancelTaskResult, ListTasksResult, Task, TaskParams, UpdateTaskParams
 from ferrule.schema.tools import CallToolParams, CallToolResult, ListToolsResult
 
+Decode = Callable[[Raw | bytes], Any]
+
 
 class Method:
-    """What is known of a method in every revision."""
+    """What is known of a method in every revision.
+
+    Its decoders are compiled when they are first wanted: a server needs few of the results, a client few of the params.
+    """
 
     __slots__ = (
         "by_client",
@@ -46,9 +51,6 @@ class Method:
         "standing",
         "stateless",
     )
-
-    decode_params: Callable[[Raw | bytes], Any]
-    decode_result: Callable[[Raw | bytes], Any]
 
     def __init__(
         self,
@@ -79,16 +81,26 @@ class Method:
         self.read_only = read_only
         self.introduces = introduces
         """Whether a peer says who it is in it: how much it says is bounded."""
+        # No `__getattr__` compiles them: beside one, Python finds every attribute of a row the slow way.
+        self.decode_params: Decode | None = None
+        self.decode_result: Decode | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Compile a decoder when it is first wanted: a server needs few of the results, a client few of the params."""
-        types = {"decode_params": "params", "decode_result": "result"}
-        if name not in types:
-            raise AttributeError(name)
-        decode: Callable[[Raw | bytes], Any] = msgspec.json.Decoder(getattr(self, types[name])).decode
+    def params_decoder(self) -> Decode:
+        """Return what reads its params."""
+        if self.decode_params is None:
+            self.decode_params = self._compile(self.params)
+        return self.decode_params
+
+    def result_decoder(self) -> Decode:
+        """Return what reads its result."""
+        if self.decode_result is None:
+            self.decode_result = self._compile(self.result)
+        return self.decode_result
+
+    def _compile(self, form: type[Params | Result]) -> Decode:
+        decode: Decode = msgspec.json.Decoder(form).decode
         if self.introduces:
-            decode = bounded(decode)
-        setattr(self, name, decode)
+            return bounded(decode)
         return decode
 
 

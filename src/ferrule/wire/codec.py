@@ -23,6 +23,7 @@ from ferrule.budgets.bounds import (
     MAX_ID_LENGTH,
     MAX_MESSAGE_WEIGHT,
     MAX_METHOD_LENGTH,
+    MAX_NESTING,
     MAX_UNREADABLE,
 )
 from ferrule.budgets.weight import MOST_PER_BYTE, nests_too_deep, weight
@@ -416,7 +417,7 @@ def encode(message: Message | Sequence[Message]) -> bytes:
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
-    if nests_too_deep(payload):
+    if len(payload) > MAX_NESTING and nests_too_deep(payload):
         raise unwritable(TOO_DEEP)
     return payload
 
@@ -427,7 +428,7 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
-    if nests_too_deep(payload):
+    if len(payload) > MAX_NESTING and nests_too_deep(payload):
         raise unwritable(TOO_DEEP)
     if len(payload) + beside > max_size:
         raise too_long(len(payload) + beside, max_size)

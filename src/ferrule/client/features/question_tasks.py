@@ -101,4 +101,4 @@ class QuestionTasks:
 
     def read(self, task: StoredTask) -> Any:
         """Read an answer that is kept."""
-        return METHODS[task.tool].decode_result(task.result or b"")
+        return METHODS[task.tool].result_decoder()(task.result or b"")

@@ -171,7 +171,7 @@ class Requests:
         """Read a result; raises InvalidAnswer for one that is malformed or of an unknown kind."""
         row = self._rows[method]
         try:
-            result = decode_long(row.decode_result, raw, len(raw))
+            result = decode_long(row.result_decoder(), raw, len(raw))
         except (msgspec.DecodeError, RecursionError) as reason:
             if not row.cacheable:
                 raise malformed(method, reason) from None
@@ -202,7 +202,7 @@ def _members(method: str, written: Raw | bytes | None) -> dict[str, Any]:
 def _read_without_hints(row: Method, raw: Raw) -> Any:
     """Read a result again without its caching hints: hints that make no sense do not spoil it."""
     try:
-        return row.decode_result(without_hints(raw))
+        return row.result_decoder()(without_hints(raw))
     except (msgspec.DecodeError, RecursionError) as reason:
         raise malformed(row.name, reason) from None
 

@@ -37,7 +37,7 @@ class TaskNotice(Struct, rename="camel"):
 
 
 _read_notice = msgspec.json.Decoder(TaskNotice).decode
-_read_state = METHODS["tasks/get"].decode_result
+_read_state = METHODS["tasks/get"].result_decoder()
 
 
 class TaskRequests:

@@ -17,7 +17,7 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.tasks import Task as TaskState
 from ferrule.schema.tools import CallToolResult
 
-_read_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
+_read_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].result_decoder()
 
 
 class Task:

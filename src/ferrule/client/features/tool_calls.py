@@ -28,7 +28,7 @@ from ferrule.schema.tools import CallToolResult, Tool
 FINAL = (None, COMPLETE)
 """The kinds of result that end a call; any other is looked at twice."""
 
-_read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].decode_result
+_read_call_result: Callable[[Raw], CallToolResult] = METHODS["tools/call"].result_decoder()
 
 
 class ToolCalls:

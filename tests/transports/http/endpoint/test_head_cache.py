@@ -11,7 +11,7 @@ import pytest
 from ferrule import Context, Principal, RequestFacts, Server, Unauthorized, Verifier
 from ferrule.identity.verifier import Certificate
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.http.endpoint.head_cache import Sender
+from ferrule.transports.http.endpoint.head_cache import Sender, unmistakable
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.message import HttpRequest, Known
 from ferrule.transports.http.settings import EndpointSettings
@@ -66,6 +66,24 @@ def call(identity: int, name: str = "add", meta: dict[str, Any] | None = None, *
     if meta is not None:
         params["_meta"] = meta
     return {"jsonrpc": "2.0", "id": identity, "method": "tools/call", "params": params}
+
+
+@pytest.mark.parametrize("around", ["", "Vz", "V", "z", "a long text, " * 100])
+@pytest.mark.parametrize(
+    ("part", "ordinary"),
+    [
+        ('"method":"tools/call"', True),
+        ('"method":"initialize"', False),
+        ('"io.modelcontextprotocol/protocolVersion":"2026-07-28"', False),
+        ("initialize", True),
+        ('"protocol"', True),
+        ("\\u0069nitialize", False),
+    ],
+)
+def test_a_body_is_ordinary_unless_it_may_be_a_handshake_or_of_the_stateless_era(
+    part: str, around: str, ordinary: bool
+) -> None:
+    assert unmistakable(f"{around}{part}{around}".encode()) is ordinary
 
 
 def test_a_sender_is_told_anew_when_its_head_is_another() -> None:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from ferrule.transports.http.endpoint.sessions import EndpointSession
     from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 
-MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', b"\\"
+MARK, INITIALIZE, ESCAPE = b"protocolVersion", b'"initialize"', ord("\\")
 """Only a body with one of these can be a handshake or belong to the stateless era; an escape can hide either."""
+IN_MARK, IN_INITIALIZE = ord("V"), ord("z")
+"""A letter of each that is rare elsewhere: a letter is found many times faster than a word."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -39,8 +41,10 @@ peek = mirror.peek
 
 def unmistakable(body: bytes) -> bool:
     """Return whether a body can only be an ordinary message of the handshake era."""
-    # `in` would make an exception each time: it asks first whether what is looked for is a number.
-    return body.find(MARK) < 0 and body.find(INITIALIZE) < 0 and body.find(ESCAPE) < 0
+    # `in` is for one byte: of several it asks first whether they are a number, which makes an exception each time.
+    if ESCAPE in body or (IN_MARK in body and body.find(MARK) >= 0):
+        return False
+    return IN_INITIALIZE not in body or body.find(INITIALIZE) < 0
 
 
 class Sender:

@@ -21,6 +21,7 @@ from ferrule.protocol.handshake import REVISIONS
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, handshake_status, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
+from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode_within, too_long
 from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
@@ -314,10 +315,10 @@ class SessionExchange(ChannelDefaults, Struct, eq=False):
         settings = self._session.shared.settings
         kind = type(message)
         if kind is Success or kind is list:
-            self._answer(200, encode_within(message, settings.max_body_size))
+            self._answer(200, encode_within(message, settings.max_body_size), settings)
         elif kind is Failure:
             status = self._failed(message)  # type: ignore[arg-type]
-            self._answer(status, encode_within(message, settings.max_body_size))
+            self._answer(status, encode_within(message, settings.max_body_size), settings)
         elif settings.response == "json":
             self._standing.send(message)
         else:
@@ -353,16 +354,16 @@ class SessionExchange(ChannelDefaults, Struct, eq=False):
         session.shared.keepalive.answered(self)
         session.ends(self)
 
-    def _answer(self, status: int, body: bytes) -> None:
+    def _answer(self, status: int, body: bytes, settings: EndpointSettings) -> None:
         self.open = False
         if self._waits:
             self._end_wait()
-        session = self._session
         stream = self._stream
         if stream is not None:
             stream.finish(body)
-            session.finished(stream)
-        elif session.shared.settings.response == "sse" and status == 200:
+            self._session.finished(stream)
+        elif settings.response == "sse" and status == 200:
+            session = self._session
             stream = session.new_stream()
             stream.answer_whole(self._responder, self._head, body)
             session.finished(stream)
