@@ -87,7 +87,7 @@ class Rest:
 class SpareTask:
     """A task that runs nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("_carrying", "_entry", "_rest", "_starter", "_waiting", "base", "begin", "context", "counted", "task")
+    __slots__ = ("_carrying", "_entry", "_rest", "_starter", "_waiting", "base", "begin", "context", "task")
 
     def __init__(self, starter: Starter, context: Context) -> None:
         self._starter = starter
@@ -106,9 +106,8 @@ class SpareTask:
         carried.send(None)
         self.task: asyncio.Task[None] = asyncio.Task(carried, loop=starter.loop, context=self.context)
         self._entry: ref[Any] = ref(self.task, _forget)
-        """What it is counted by, once it was not counted for the first time."""
-        self.counted = True
-        """Whether asyncio counts it among its tasks, as it does a new one."""
+        """What it is counted by while it carries work on."""
+        self.uncount()
 
     @types.coroutine
     def _run_works(self) -> Generator[object, Any, None]:
@@ -131,7 +130,6 @@ class SpareTask:
 
     def uncount(self) -> None:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
-        self.counted = False
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         _counted.discard(self._entry)
 
@@ -140,10 +138,8 @@ class SpareTask:
         self._carrying = True
         task = self.task
         task.set_name(name)
-        if not self.counted:
-            self.counted = True
-            task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
-            _counted.add(self._entry)
+        task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+        _counted.add(self._entry)
         rest = self._rest
         if rest.wake is None:
             self._waiting = waiting  # for its first step, which is due
@@ -224,8 +220,6 @@ class Starter:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
-            if waiting is DONE and spare.counted:
-                spare.uncount()
         if waiting is not DONE:
             return spare.adopt(waiting, name)
         if getrefcount(task) == held and spare.context == context and not task.cancelling():
@@ -236,19 +230,25 @@ class Starter:
         """Return what a task waits for whose work has yielded this: mostly just that."""
         if waiting is None:
             return self.nothing
-        if not getattr(waiting, "_asyncio_future_blocking", False) or waiting.get_loop() is not self.loop:
-            refused = self.loop.create_future()
-            refused.set_exception(RuntimeError(f"Task got bad yield: {waiting!r}"))
-            return refused
+        if not getattr(waiting, "_asyncio_future_blocking", False):
+            return self._refused(f"Task got bad yield: {waiting!r}")
+        if waiting.get_loop() is not self.loop:
+            return self._refused(f"Task {task!r} got Future {waiting!r} attached to a different loop")
         waiting._asyncio_future_blocking = False  # noqa: SLF001  # as a task does
         if task._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001
             waiting.cancel()
         return waiting  # type: ignore[no-any-return]
 
+    def _refused(self, why: str) -> asyncio.Future[object]:
+        """Return what fails as a task lets work fail that yields what cannot be waited for."""
+        refused: asyncio.Future[object] = self.loop.create_future()
+        refused.set_exception(RuntimeError(why))
+        return refused
+
     def take_back(self, spare: SpareTask) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
         task = spare.task
-        if getrefcount(task) != REFERENCES or task.cancelling() or task._callbacks:  # type: ignore[attr-defined]  # noqa: SLF001
+        if getrefcount(task) != REFERENCES or task.cancelling() or task._callbacks:  # noqa: SLF001
             return False
         if spare.context != spare.base or len(self._spares) >= MOST_SPARE:
             return False
