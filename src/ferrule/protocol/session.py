@@ -208,15 +208,15 @@ class Session:
             raise self._malformed(row, request.params, reason, origin) from None
         words = params.meta
         met = self.met
-        if words == met.words and row.stateless:
+        if words is UNSET and request.method in self.admitted:
+            era = self.handshake
+            peer = self.peer
+            meta = None
+        elif words == met.words and row.stateless:
             era = self.stateless
             peer = met.peer
             meta = met.meta
             self.met_stateless = True
-        elif words is UNSET and request.method in self.admitted:
-            era = self.handshake
-            peer = self.peer
-            meta = None
         else:
             era, peer, meta = self._settle(request, row, words, origin)
         call = self.running[key] = Call(
