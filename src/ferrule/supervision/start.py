@@ -115,18 +115,16 @@ class SpareTask:
 
         Work that is awaited ends without the exception that `send` would raise for it.
         """
-        given: object = DONE
+        work = yield DONE
         while True:
-            work = yield given
             yield from work
-            del work
-            if self._carrying:
-                if not self._starter.take_back(self):
-                    return
+            if not self._carrying:
+                work = yield DONE
+            elif self._starter.take_back(self):
                 self._carrying = False
-                given = self._rest.begin()
+                work = yield self._rest.begin()
             else:
-                given = DONE
+                return
 
     def uncount(self) -> None:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
