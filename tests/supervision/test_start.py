@@ -399,6 +399,33 @@ class TestATaskWhoseWorkIsOver:
         with pytest.raises(RuntimeError, match="bad yield"):
             await start(wrong())
 
+    async def test_the_next_work_may_wait_for_what_belongs_to_another_loop(self, start: Any) -> None:
+        other = asyncio.new_event_loop()
+        try:
+            await self.carried_by()
+            with pytest.raises(RuntimeError, match="attached to a different loop"):
+                await start(asyncio.wait_for(other.create_future(), None))
+        finally:
+            other.close()
+
+    async def test_the_next_work_may_give_way_and_be_cancelled_meanwhile(self, start: Any) -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append("began")
+            await asyncio.sleep(0)
+            seen.append("went on")
+
+        await self.carried_by()
+        await start(work())
+        assert seen == ["began", "went on"]
+        await self.carried_by()
+        task = start(work())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == ["began", "went on", "began"]
+
     async def test_only_so_many_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ferrule.supervision.start.MOST_SPARE", 3)
         starter = Starter(asyncio.get_running_loop())

@@ -20,16 +20,14 @@ LITTLE = 16
 class Account:
     """Counts what is held, in bytes or in things."""
 
-    __slots__ = ("_limit", "held", "most", "name", "refused", "room", "spare", "within")
+    __slots__ = ("_limit", "brim", "held", "most", "name", "refused", "within")
 
     def __init__(self, name: str, limit: int, *, within: Account | None = None) -> None:
         self.name = name
         self.within = within
         self.held = 0
-        self.room = 0
-        """What is left, without a look at the accounts around this one; negative when more is held than may be."""
-        self.spare = 0
-        """By how much small amounts may overdraw."""
+        self.brim = 0
+        """With this much held, there is no room for small amounts either."""
         self.limit = limit
         self.most = 0
         """The most that was ever held at once."""
@@ -46,19 +44,28 @@ class Account:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise SetupError(f"the limit of {self.name} must be a whole number of at least 1, not {limit!r}")
         self._limit = limit
-        self.room = limit - self.held
-        self.spare = limit // LITTLE
+        self.brim = limit + self.spare
+
+    @property
+    def spare(self) -> int:
+        """By how much small amounts may overdraw."""
+        return self._limit // LITTLE
+
+    @property
+    def room(self) -> int:
+        """What is left, without a look at the accounts around this one; negative when more is held than may be."""
+        return self._limit - self.held
 
     @property
     def full(self) -> bool:
         """Whether nothing more can be taken, here or in an account around this one."""
-        if self.room <= 0:
+        if self.held >= self._limit:
             return True
         return self.within is not None and self.within.full
 
     def take(self, amount: int) -> bool:
         """Debit an amount if there is room for it. Return whether there was."""
-        if amount > self.room and self.held > self._limit // LITTLE:
+        if amount > self.room and self.held > self.spare:
             self.refused += 1
             return False
         if self.within is not None and not self.within.take(amount):
@@ -69,7 +76,7 @@ class Account:
 
     def take_little(self, amount: int) -> bool:
         """Debit a small amount, for which the account may be overdrawn. Return whether there was room."""
-        if self.room <= -self.spare:
+        if self.held >= self.brim:
             self.refused += 1
             return False
         if self.within is not None and not self.within.take_little(amount):
@@ -79,17 +86,16 @@ class Account:
         return True
 
     def _debit(self, amount: int) -> None:
-        self.held += amount
-        self.room -= amount
-        self.most = max(self.most, self.held)
+        self.held = held = self.held + amount
+        if held > self.most:  # noqa: PLR1730  # a call of `max` costs as much as all the rest
+            self.most = held
 
     def add(self, amount: int) -> None:
         """Debit an amount that is held already, whether there is room or not."""
         account: Account | None = self
         while account is not None:  # every call that waits comes by here
             account.held = held = account.held + amount
-            account.room -= amount
-            if held > account.most:  # noqa: PLR1730  # a call of `max` costs as much as all the rest
+            if held > account.most:  # noqa: PLR1730  # as above
                 account.most = held
             account = account.within
 
@@ -97,7 +103,7 @@ class Account:
         """Credit an amount that was taken before."""
         account: Account | None = self
         while account is not None:
-            assert amount <= account.held, f"{account.name}: {amount} given back, only {account.held} held"
-            account.held -= amount
-            account.room += amount
+            held = account.held - amount
+            assert held >= 0, f"{account.name}: {amount} given back, only {account.held} held"
+            account.held = held
             account = account.within

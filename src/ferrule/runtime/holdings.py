@@ -21,27 +21,17 @@ NO_STANDING_ROOM = "Busy: as many requests stay open as may"
 class Holdings:
     """The account of one peer's calls, within that of the process, and the number of those that stand."""
 
-    __slots__ = ("_account", "_max_held", "_max_standing", "standing")
+    __slots__ = ("_max_standing", "account", "standing")
 
     def __init__(self, max_held: int | None, max_standing: int | None) -> None:
-        self._max_held = max_held
-        """None: all that the process may hold."""
         self._max_standing = max_standing
         """None: as many as in the process."""
-        self._account: Account | None = None
+        self.account = process.requests
+        """What is debited; where `max_held` is None, all that the process may hold."""
+        if max_held is not None:
+            self.account = Account("requests of one peer", max_held, within=process.requests)
         self.standing = 0
         """Calls that stay open for as long as the peer wants."""
-
-    @property
-    def account(self) -> Account:
-        """What is debited; made when the first call stays, since most peers are idle."""
-        account = self._account
-        if account is None:
-            account = process.requests
-            if self._max_held is not None:
-                account = Account("requests of one peer", self._max_held, within=account)
-            self._account = account
-        return account
 
     def take(self, call: Call) -> str:
         """Debit a call before it starts or waits. Return why there is no room; empty when there is."""
@@ -65,10 +55,7 @@ class Holdings:
         """Debit a short call that runs already and stays."""
         held = len(call.raw)
         call.held = held
-        account = self._account
-        if account is None:
-            account = self.account
-        account.add(held)
+        self.account.add(held)
 
     def release(self, call: Call) -> None:
         """Credit what a call held; a no-op when that was done before."""

@@ -252,7 +252,7 @@ class Link(Asking):
             if self.watch is not None:
                 self.watch.admitted(call, context)
             self._wait_in_line(call)
-        elif call.row.standing or len(request.params) > LIGHT or REQUESTS.room <= -REQUESTS.spare:
+        elif call.row.standing or len(request.params) > LIGHT or REQUESTS.held >= REQUESTS.brim:
             if self.watch is not None:
                 self.watch.admitted(call, context)
             self._start_held(call)
@@ -306,23 +306,18 @@ class Link(Asking):
 
     @property
     def running(self) -> int:
-        """How many calls run; those that wait in line and those that stand for long do not count."""
+        """How many calls hold a slot; those that wait in line and those that stand for long hold none."""
         if self._holdings is None:
             return len(self.session.running)
-        return self._slots_taken
+        return len(self.session.running) - len(self._line) - self._holdings.standing
 
     @property
     def waiting(self) -> int:
         """How many calls wait for their turn."""
         return len(self._line)
 
-    @property
-    def _slots_taken(self) -> int:
-        """How many calls hold a slot; those that wait in line and those that stand for long hold none."""
-        return len(self.session.running) - len(self._line) - self.holdings.standing
-
     def _full(self, call: Call) -> bool:
-        return self.draining or (not call.row.standing and self._slots_taken > self.options.max_running)
+        return self.draining or (not call.row.standing and self.running > self.options.max_running)
 
     def _wait_in_line(self, call: Call) -> None:
         if self.draining:
@@ -357,9 +352,10 @@ class Link(Asking):
         if call.task is not None:
             call.task = None
         if call.held:
+            holdings = self.holdings
             if reply is not None and call.row.standing:
-                self.holdings.stand_no_more()
-            self.holdings.release(call)
+                holdings.stand_no_more()
+            holdings.release(call)
         if self._ends_awaited:
             self._call_ended()
 
@@ -377,7 +373,7 @@ class Link(Asking):
             return
         self._starting = True
         try:
-            while self._line and self._slots_taken < self.options.max_running:
+            while self._line and self.running < self.options.max_running:
                 call = self._line.popleft()
                 context = self._observe_start(call)
                 call.task = self._start(self.dispatcher.run(call, self._finish), call.method, context)

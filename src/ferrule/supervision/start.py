@@ -37,8 +37,8 @@ _counted: set[ref[Any]] = _all_tasks.data
 _forget: Callable[[ref[Any]], None] = _all_tasks._remove  # noqa: SLF001
 """Where asyncio keeps which tasks there are: a set of weak references, and what takes one out whose task is gone."""
 
-REFERENCES = 4
-"""How often a running task is referred to that nobody has kept: by asyncio, what woke it, and who counts."""
+REFERENCES = 5
+"""How often a running task is referred to that nobody has kept: by asyncio, what woke it, its spare, and who counts."""
 
 MOST_SPARE = 128
 """How many tasks without work are kept."""
@@ -53,12 +53,13 @@ class Rest:
     turn of the loop in between.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "_wake")
+    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "wake")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = loop  # a task asks for it
         self._waiting: asyncio.Future[object] | None = None
-        self._wake: Callable[[asyncio.Future[object]], object] | None = None
+        self.wake: Callable[[asyncio.Future[object]], object] | None = None
+        """What wakes the task; None while the task does not wait for this."""
 
     def begin(self) -> Rest:
         """Return itself, ready for a task to wait for."""
@@ -66,27 +67,17 @@ class Rest:
         self._waiting = None
         return self
 
-    @property
-    def begun(self) -> bool:
-        """Whether the task waits for it."""
-        return self._wake is not None
-
     def wait_for(self, future: asyncio.Future[object], context: Context) -> None:
         """Let the task wait for a future instead."""
-        assert self._wake is not None
         self._waiting = future
-        future.add_done_callback(self._wake, context=context)
-        self._wake = None
+        future.add_done_callback(self.wake, context=context)  # type: ignore[arg-type]
+        self.wake = None
 
     # -- what a task asks of a future
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the loop of the task."""
-        return self._loop
-
     def add_done_callback(self, wake: Callable[[asyncio.Future[object]], object], *, context: Context) -> None:
         """Keep what wakes the task."""
-        self._wake = wake
+        self.wake = wake
 
     def cancel(self, msg: object = None) -> bool:
         """Cancel what the task waits for. Return whether that could be done."""
@@ -96,120 +87,93 @@ class Rest:
 class SpareTask:
     """A task that runs nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("_entry", "_rest", "_starter", "_waiting", "_work", "base", "begin", "context", "counted", "task")
+    __slots__ = ("_carrying", "_entry", "_rest", "_starter", "_waiting", "base", "begin", "context", "task")
 
     def __init__(self, starter: Starter, context: Context) -> None:
         self._starter = starter
         self._waiting: object = DONE
         """What adopted work waits for and its task does not know of yet; DONE where there is nothing."""
         self._rest = Rest(starter.loop)
+        self._carrying = False
+        """Whether the task carries work on."""
         self.base = context
         self.context = context.copy()
-        carried: Any = self._carry()
+        works = self._run_works()
+        works.send(None)
+        self.begin: Callable[[Work], object] = works.send
+        """Run work until it first waits. Return what it waits for, or DONE."""
+        carried: Any = self._carry(works)
         carried.send(None)
         self.task: asyncio.Task[None] = asyncio.Task(carried, loop=starter.loop, context=self.context)
-        self._entry: ref[Any] | None = None
-        """What it is counted by, once it was not counted for the first time."""
-        self.counted = True
-        """Whether asyncio counts it among its tasks, as it does a new one."""
-        self.prepare()
-
-    def prepare(self) -> None:
-        """Be ready for work."""
-        self._work: Generator[object, object, None] | None = None
-        in_place = self._in_place()
-        in_place.send(None)
-        self.begin: Callable[[Work], object] = in_place.send
-        """Run work until it first waits. Return what it waits for, or DONE."""
+        self._entry: ref[Any] = ref(self.task, _forget)
+        """What it is counted by while it carries work on."""
+        self.uncount()
 
     @types.coroutine
-    def _in_place(self) -> Generator[object, Any, None]:
-        """Run one work after another, until the task adopts the one that waits: with that one it ends.
+    def _run_works(self) -> Generator[object, Any, None]:
+        """Run one work after another, each in place until it waits, and from then on in the task.
 
         Work that is awaited ends without the exception that `send` would raise for it.
         """
-        while self._work is None:
-            work = yield DONE
+        work = yield DONE
+        while True:
             yield from work
+            if not self._carrying:
+                work = yield DONE
+            elif self._starter.take_back(self):
+                self._carrying = False
+                work = yield self._rest.begin()
+            else:
+                return
 
     def uncount(self) -> None:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
-        self.counted = False
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-        if self._entry is None:
-            self._entry = ref(self.task, _forget)
         _counted.discard(self._entry)
 
-    def adopt(self, waiting: object, name: str) -> asyncio.Task[None]:
+    def adopt(self, waiting: Any, name: str) -> asyncio.Task[None]:
         """Carry on the work that was begun last and waits for something now."""
-        self._work = self.begin.__self__  # type: ignore[attr-defined]  # the generator
-        del self.begin
+        self._carrying = True
         task = self.task
-        del self.task  # the task holds this object, so this object lets go of the task
         task.set_name(name)
-        if not self.counted:
-            self.counted = True
-            task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
-            _counted.add(self._entry)  # type: ignore[arg-type]
+        task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+        _counted.add(self._entry)
         rest = self._rest
-        if not rest.begun:
+        if rest.wake is None:
             self._waiting = waiting  # for its first step, which is due
-        elif self._starter.can_await(waiting) and not task.cancelling():
-            waiting._asyncio_future_blocking = False  # type: ignore[attr-defined]  # noqa: SLF001  # as a task does
-            rest.wait_for(waiting, self.context)  # type: ignore[arg-type]
         else:
-            self._waiting = waiting
-            rest.wait_for(self._starter.nothing, self.context)
+            rest.wait_for(self._starter.awaitable(waiting, task), self.context)
         return task
 
     @types.coroutine
-    def _carry(self) -> Generator[object, None, None]:
-        """Run for the task: wait for work, carry on what was begun in place, and wait for the next."""
-        rest: Rest | None = None  # a task that is cancelled before its first step would not begin what it is to end
-        while True:
-            error: BaseException | None = None
-            try:
-                yield rest
-                if self._work is None:
-                    yield self._rest.begin()
-            except BaseException as raised:
-                if self._work is None:
-                    raise
-                error = raised
-            work = self._work
-            assert work is not None
-            if error is None and self._waiting is DONE:
-                yield from work
-            else:
-                waiting = self._waiting
-                self._waiting = DONE
-                yield from _carried(work, waiting, error)
-                del waiting
-            del work, error
-            if not self._starter.take_back(self):
-                return
-            rest = self._rest.begin()
-
-
-@types.coroutine
-def _carried(
-    work: Generator[object, object, None], waiting: object, error: BaseException | None
-) -> Generator[object, None, None]:
-    """Wait for what work waits for, unless that was to be cancelled or failed already, and carry it on."""
-    if error is not None and _cancelled(waiting, error):
-        error = None
-    while True:
-        if error is not None:
-            try:
-                waiting = work.throw(error)
-            except StopIteration:
-                return
+    def _carry(self, works: Generator[object, Any, None]) -> Generator[object, None, None]:
+        """Run for the task: its first step, for which work may wait already, and then all that waits."""
+        error: BaseException | None = None
         try:
-            yield waiting
-            break
+            yield None  # a task that is cancelled before its first step would not begin what it is to end
+            if not self._carrying:
+                yield self._rest.begin()
         except BaseException as raised:
+            if not self._carrying:
+                raise
             error = raised
-    yield from work
+        waiting = self._waiting
+        self._waiting = DONE
+        if error is not None and _cancelled(waiting, error):
+            error = None
+        while error is not None or waiting is not DONE:
+            if error is not None:
+                try:
+                    waiting = works.throw(error)
+                except StopIteration:
+                    return
+            error = None
+            try:
+                yield waiting
+            except BaseException as raised:
+                error = raised
+            waiting = DONE
+        yield from works
 
 
 def _cancelled(waiting: object, error: BaseException) -> bool:
@@ -254,30 +218,39 @@ class Starter:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
-            if waiting is DONE and spare.counted:
-                spare.uncount()
         if waiting is not DONE:
             return spare.adopt(waiting, name)
         if getrefcount(task) == held and spare.context == context and not task.cancelling():
             spares.append(spare)
         return None
 
-    def can_await(self, waiting: object) -> bool:
-        """Return whether a task may wait for this; whatever else a task is given to wait for it judges itself."""
-        if not isinstance(waiting, asyncio.Future) or waiting.get_loop() is not self.loop:
-            return False
-        return waiting._asyncio_future_blocking  # noqa: SLF001
+    def awaitable(self, waiting: Any, task: asyncio.Task[None]) -> asyncio.Future[object]:
+        """Return what a task waits for whose work has yielded this: mostly just that."""
+        if waiting is None:
+            return self.nothing
+        if not getattr(waiting, "_asyncio_future_blocking", False):
+            return self._refused(f"Task got bad yield: {waiting!r}")
+        if waiting.get_loop() is not self.loop:
+            return self._refused(f"Task {task!r} got Future {waiting!r} attached to a different loop")
+        waiting._asyncio_future_blocking = False  # noqa: SLF001  # as a task does
+        if task._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001
+            waiting.cancel()
+        return waiting  # type: ignore[no-any-return]
+
+    def _refused(self, why: str) -> asyncio.Future[object]:
+        """Return what fails as a task lets work fail that yields what cannot be waited for."""
+        refused: asyncio.Future[object] = self.loop.create_future()
+        refused.set_exception(RuntimeError(why))
+        return refused
 
     def take_back(self, spare: SpareTask) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
-        task = _current_tasks[self.loop]
+        task = spare.task
         if getrefcount(task) != REFERENCES or task.cancelling() or task._callbacks:  # noqa: SLF001
             return False
         if spare.context != spare.base or len(self._spares) >= MOST_SPARE:
             return False
-        spare.task = task  # type: ignore[assignment]
         spare.uncount()
-        spare.prepare()
         self._spares.append(spare)
         return True
 
