@@ -45,7 +45,7 @@ class Revision(Struct, frozen=True):
         return trim(value)
 
 
-class Peer(Struct, frozen=True):
+class Peer(Struct, frozen=True, gc=False):
     """Who is at the other end, as far as the era lets us know."""
 
     revision: Revision

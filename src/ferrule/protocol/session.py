@@ -84,6 +84,9 @@ class Met(Struct, frozen=True):
 
 
 NOBODY = Met(Raw(b""), None, None)
+NO_METHODS: Mapping[str, Method] = {}
+"""What may be asked in a session that is over, or while it seems that nothing may be."""
+NONE_ADMITTED: frozenset[str] = frozenset()
 
 
 def _everything(_: str) -> bool:
@@ -121,7 +124,7 @@ class Session:
         self.eras = eras
         self.handshake = eras.handshake
         self.stateless = eras.stateless
-        self.admitted: frozenset[str] = frozenset()
+        self.admitted: frozenset[str] = NONE_ADMITTED
         """The methods the agreed peer may ask without more ado; empty before the handshake."""
         self.methods = methods
         self.offers: Callable[[str], bool] = _everything
@@ -147,7 +150,7 @@ class Session:
         """Admit no request for now: the peer answered as those do who may only answer."""
         if self.withheld is None:
             self.withheld = self.methods
-            self.methods = {}
+            self.methods = NO_METHODS
 
     def enter(self, phase: Phase) -> None:
         """Go on to another phase."""
@@ -450,8 +453,8 @@ class Session:
 
     def close(self, phase: Phase = Phase.CLOSED) -> list[Awaited]:
         """End the conversation, in which nothing is admitted any more. Return whoever still waits."""
-        self.methods = {}
-        self.admitted = frozenset()
+        self.methods = NO_METHODS
+        self.admitted = NONE_ADMITTED
         if self.phase is not Phase.CLOSED:
             self.phase = phase
         waiting = list(self.awaited.values())

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ferrule.codes import ErrorCode
 from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
-from ferrule.telemetry.metrics import OTHER, Histogram, Metrics
+from ferrule.telemetry.metrics import OTHER, Gauge, Histogram, Metrics
 from ferrule.telemetry.observer import (
     ObservedChild,
     ObservedConnection,
@@ -99,6 +99,8 @@ class TransportRecorder:
         self._sessions_ended = metrics.counter("ferrule_sessions_ended_total")
         self._session_durations = metrics.histogram("mcp_server_session_duration_seconds")
         self._connections = metrics.gauge("ferrule_connections")
+        self._open_connections: Gauge | None = None
+        """How many connections this transport has, once there was one."""
         self._notifications = metrics.counter("ferrule_notifications_total")
 
     def of(self, revision: str) -> RevisionRecorder:
@@ -126,7 +128,10 @@ class TransportRecorder:
 
     def count_connections(self, change: int) -> None:
         """Called when a listener accepted a connection (1), or one is gone (-1)."""
-        self._connections.labels(self.name).value += change
+        gauge = self._open_connections
+        if gauge is None:
+            gauge = self._open_connections = self._connections.labels(self.name)
+        gauge.value += change
 
     def notified(self, method: str) -> None:
         """Called when a notification came."""

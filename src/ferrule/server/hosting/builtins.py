@@ -26,7 +26,7 @@ from ferrule.schema.lifecycle import (
     ServerCapabilities,
 )
 from ferrule.schema.methods import METHODS
-from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult, Implementation
+from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult, Implementation, quickly
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
     INITIALIZED,
@@ -290,12 +290,14 @@ class Builtins:
         trimmed = self._trimmed.get((revision.version, lasting))
         if trimmed is None:
             trimmed = self._trimmed[revision.version, lasting] = revision.trim(self._kept(lasting))
-        return InitializeResult(
+        result: InitializeResult = quickly(
+            InitializeResult,
             protocol_version=revision.version,
             capabilities=self._extended(trimmed),
             server_info=revision.trim(self._greeting.implementation),
             instructions=self._app.instructions,
         )
+        return result
 
     def _announce(self, offered: ServerCapabilities) -> None:
         """Work out what follows from other capabilities than were declared before."""

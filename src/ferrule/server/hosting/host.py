@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -43,6 +44,7 @@ from ferrule.server.settings import ServerSettings
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
+    from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.runtime.tasks.tasks import Tasks
     from ferrule.server.cluster.node import ServerNode
@@ -472,15 +474,20 @@ class Host:
     def _watch(self, link: Link, observer: Observers, origin: Origin, *, shared: bool) -> None:
         """Let observers know of a link, by the cheapest means."""
         if observer.meter is not None:
-            from ferrule.runtime.meter import LinkMeter
-
-            link.observe(LinkMeter(observer, observer.meter.over(origin.carrier), link.session, shared=shared))
+            link.observe(self._meter(observer, observer.meter.over(origin.carrier), link.session, shared=shared))
         else:
             from ferrule.runtime.watch import watch_on
 
             link.observe(
                 watch_on(link.session, observer, origin.carrier, "server", address=origin.address, shared=shared)
             )
+
+    @cached_property
+    def _meter(self) -> type[LinkMeter]:
+        """What measures links; imported once, since importing again costs each session something too."""
+        from ferrule.runtime.meter import LinkMeter
+
+        return LinkMeter
 
     def _offers(self, capability: str) -> bool:
         return server_offers(self.capabilities, capability)

@@ -22,6 +22,7 @@ from ferrule.budgets.account import Account
 from ferrule.transports.backpressure import Backlog
 from ferrule.transports.http.engine import answer as engine_answer
 from ferrule.transports.http.engine import connection as engine_connection
+from ferrule.transports.http.engine import head_parser
 from ferrule.transports.http.engine.answer import LARGE, Answer
 from ferrule.transports.http.engine.connection import (
     BURST,
@@ -37,6 +38,8 @@ from ferrule.transports.http.message import Handle, HttpRequest, Responder, Tran
 from ferrule.transports.http.settings import EngineSettings
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+POST_OF_A_CALLER = b"POST /p HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer x\r\nContent-Length: 4\r\n\r\n"
+"""A head that is not remembered for other connections."""
 
 
 @pytest.fixture(autouse=True)
@@ -335,6 +338,36 @@ def test_a_repeated_head_is_read_once_and_its_bodies_are_told_apart() -> None:
     assert [each.body for each in bench.requests] == [b"one", b"two", b"three", b"", b"four" * 100]
     assert [each.headers[b"content-length"] for each in bench.requests] == [b"3", b"3", b"5", b"0", b"400"]
     assert bench.requests[0].headers is bench.requests[1].headers
+
+
+@pytest.mark.parametrize("whole", [GET, POST_OF_A_CALLER + b"body"])
+def test_a_request_that_came_whole_with_a_new_head_needs_no_buffer(
+    whole: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    monkeypatch.setattr(Connection, "_advance", lambda _: pytest.fail("it was read piece by piece"))
+    bench.feed(whole)
+    assert [each.body for each in bench.requests] == [whole.partition(b"\r\n\r\n")[2]]
+
+
+@pytest.mark.parametrize("pieces", [[b"body"], [b"", b"body"], [b"bo", b"dy"]])
+def test_a_new_head_is_parsed_once_whether_its_body_comes_with_it_or_later(
+    pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+
+    def parse(raw: bytes, max_headers: int) -> head_parser.Head:
+        parsed.append(raw)
+        return parse_head(raw, max_headers)
+
+    parse_head = head_parser.parse_head
+    monkeypatch.setattr(head_parser, "parse_head", parse)
+    bench = Bench()
+    bench.feed(POST_OF_A_CALLER + pieces[0])
+    for piece in pieces[1:]:
+        bench.feed(piece)
+    assert [each.body for each in bench.requests] == [b"body"]
+    assert parsed == [POST_OF_A_CALLER]
 
 
 def test_what_was_decided_about_a_head_is_there_for_the_next_request_with_it() -> None:

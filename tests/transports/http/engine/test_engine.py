@@ -195,6 +195,19 @@ def test_who_arrives_in_the_moment_of_closing_is_let_go(run: Callable[..., None]
     run(hello, use)
 
 
+def test_what_gave_a_connection_to_the_loop_does_not_wait_for_the_next_one(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        with socket.create_connection(engine.address):
+            while not engine._ledger.connections:
+                await asyncio.sleep(0)
+            assert not engine._ledger.arriving
+            async with asyncio.timeout(60):
+                while engine._attaching:
+                    await asyncio.sleep(0.01)
+
+    run(hello, use, head_timeout=1.0)
+
+
 def test_a_port_in_use_is_a_carrier_error(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         other = Engine(hello, EngineSettings(port=engine.address[1]))

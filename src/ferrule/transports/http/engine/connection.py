@@ -170,7 +170,7 @@ class Connection(Incoming, asyncio.Protocol):
         if state <= IDLE and self._waiters is None:
             head = self._kept
             if size != self._kept_size or not data.startswith(head.raw):
-                head = self._parse_again(data)
+                head = self._read_whole(data)
             if head is not NO_HEAD:
                 self._start(head, data[len(head.raw) :])
                 return

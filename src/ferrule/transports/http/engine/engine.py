@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import SetupError
@@ -67,8 +66,8 @@ class Engine:
         self._accepting: list[Accepting] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport: those that come with TLS."""
-        self._attaching: set[Attaching] = set()
-        """What gives those without TLS to a transport, until their `connection_made` was called."""
+        self._attaching: deque[tuple[asyncio.Future[None], Attaching, Connection]] = deque()
+        """What gives those without TLS to a transport, and waits until their `connection_made` was called."""
         self._sweeping: asyncio.TimerHandle | None = None
         self._period = _sweep_period(self._settings)
         self.address = ("", 0)
@@ -125,6 +124,7 @@ class Engine:
             self._unattached.pop().close()
         # A transport that has not called `connection_made` must not be closed (uvloop 0.23 crashes): it calls it soon.
         for _ in range(TURNS):
+            self._end_attaching()
             if self._attaching:
                 await asyncio.sleep(0)
         for connection in list(self._ledger.connections):
@@ -195,17 +195,20 @@ class Engine:
             accepted.close()
             self._ledger.arriving.discard(connection)
             return
-        self._attaching.add(attaching)
         # What a task does with a future that is awaited.
         made._asyncio_future_blocking = False  # noqa: SLF001
-        made.add_done_callback(partial(self._attached, attaching, connection))
+        self._attaching.append((made, attaching, connection))
+        self._end_attaching()
 
-    def _attached(self, attaching: Attaching, connection: Connection, made: asyncio.Future[None]) -> None:
-        """Go on after `connection_made`."""
-        self._attaching.discard(attaching)
-        self._ledger.arriving.discard(connection)
-        with suppress(StopIteration, OSError):
-            attaching.send(None)
+    def _end_attaching(self) -> None:
+        """Go on after `connection_made` of those that came before: a callback for each would cost a turn of its own."""
+        while self._attaching and self._attaching[0][0].done():
+            _, attaching, connection = self._attaching.popleft()
+            self._ledger.arriving.discard(connection)
+            try:
+                attaching.send(None)
+            except (StopIteration, OSError):
+                continue
 
     async def _attach_secure(self, connection: Connection, accepted: socket.socket) -> None:
         """Give a connection to the event loop, and wait until the TLS handshake is made."""
@@ -229,6 +232,7 @@ class Engine:
         now = self._loop.time()
         self._sweeping = self._loop.call_later(self._period, self._sweep)
         self._ledger.tick(now + self._period)
+        self._end_attaching()
         for connection in list(self._ledger.connections):
             try:
                 connection.sweep(now)

@@ -127,7 +127,7 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     if old:
         keep_alive = _lists(options, b"keep-alive")
     else:
-        keep_alive = not (b"close" in options and _lists(options, b"close"))
+        keep_alive = not (options and _lists(options, b"close"))
     return Head(
         raw=raw,
         method=method,

@@ -121,15 +121,21 @@ class Incoming:
             return bytes(body.content)
         return None
 
-    def _parse_again(self, data: bytes) -> Head:
-        """Return the head of exactly one whole request that was parsed before, or NO_HEAD: one that differs from the
-        last in its length only, or one that came on any connection of late."""
+    def _read_whole(self, data: bytes) -> Head:
+        """Return the head of exactly one whole request; NO_HEAD for what is not whole or not acceptable, which is read
+        piece by piece."""
         head = parse_again(self._kept, data, 0)
         if head is None:
-            head = self.ledger.heads.find(data[: data.find(b"\r\n\r\n") + 4])
-        if head is None or len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
+            end = data.find(b"\r\n\r\n", 0, self.ledger.settings.max_head_size) + 4
+            if end < 4:
+                return NO_HEAD
+            try:
+                head = self.ledger.heads.parse(data[:end])
+            except Unacceptable:
+                return NO_HEAD
+        self._keep(head)
+        if len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
             return NO_HEAD
-        self._kept, self._kept_size = head, len(data)
         return head
 
     def _keep(self, head: Head) -> None:

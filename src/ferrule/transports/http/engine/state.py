@@ -89,7 +89,8 @@ class EngineState:
 
     __slots__ = (
         "_awaiting_end",
-        "_ended_traffic",
+        "_ended_received",
+        "_ended_written",
         "_reading",
         "arriving",
         "clock",
@@ -133,8 +134,9 @@ class EngineState:
         self.arriving: set[Arriving] = set()
         """Accepted, and not usable yet: in the middle of the TLS handshake, say."""
         self.connections: set[Managed] = set()
-        self._ended_traffic = (0, 0)
-        """Of connections that are over."""
+        self._ended_received = 0
+        self._ended_written = 0
+        """Bytes that connections which are over had read and written."""
         self._awaiting_end: asyncio.Event | None = None
         """Set when no connection is left; None while nobody waits for that."""
         self.requests = Account("requests being read", settings.max_buffered, within=process.requests)
@@ -155,7 +157,9 @@ class EngineState:
     def forget(self, connection: Managed) -> None:
         """Count a connection no more."""
         if connection in self.connections:
-            self._ended_traffic = _sum(self._ended_traffic, connection.traffic)
+            received, written = connection.traffic
+            self._ended_received += received
+            self._ended_written += written
             self.connections.remove(connection)
         if self.observed is not None:
             self.observed.closed(connection)
@@ -165,10 +169,13 @@ class EngineState:
     @property
     def traffic(self) -> tuple[int, int]:
         """How many bytes all connections together have read and written, with those that are over."""
-        total = self._ended_traffic
+        received = self._ended_received
+        written = self._ended_written
         for connection in self.connections:
-            total = _sum(total, connection.traffic)
-        return total
+            more_received, more_written = connection.traffic
+            received += more_received
+            written += more_written
+        return received, written
 
     def report_refused(self, status: int, address: str) -> None:
         """Report a request that was refused before it was read whole."""
@@ -224,10 +231,6 @@ class EngineState:
         body = text.encode() + b"\n"
         start = self.starts[status] + TEXT_HEAD + head
         return b"%bconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (start, len(body), body)
-
-
-def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
 
 
 RENAMED = {
