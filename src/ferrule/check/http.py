@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ferrule.check.answer import Answer, Wanted, read_json
-from ferrule.check.wire import NO_HEADERS, NoAnswer
+from ferrule.check.wire import MOST_FRAMES, MOST_NOISE, NO_HEADERS, NoAnswer
 from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import reaching
@@ -248,13 +248,16 @@ class HttpWire:
         except EventTooLarge as reason:
             raise NoAnswer(str(reason)) from None
         for event in found:
+            if len(answer.events) >= MOST_FRAMES:
+                raise NoAnswer(f"the server sent {MOST_FRAMES} events in one stream")
             answer.events.append(event)
             if not event.data:
                 continue
             try:
                 value = read_json(event.data)
             except ValueError:
-                self.noise.append(event.data[:1024])
+                if len(self.noise) < MOST_NOISE:
+                    self.noise.append(event.data[:1024])
                 continue
             if isinstance(value, list):
                 answer.batch = value
