@@ -21,6 +21,8 @@ from ferrule import Server
 from ferrule.errors import CarrierError
 from ferrule.identity.verifier import ALLOW_ALL, ANONYMOUS, RequestFacts, Verdict, Verifier
 from ferrule.routing.pool import Pool, PoolSettings
+from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.settings import EngineSettings
 from ferrule.transports.sockets import accept
 from ferrule.transports.sockets.admission import process_admission
 from ferrule.transports.sockets.bind import listen
@@ -328,6 +330,30 @@ async def a_silent_end_of_tls(lasts: float, seconds: float) -> bool:
         still = await lasts_longer(channel.wait_lost(), seconds)
         peer.close()
     return still
+
+
+@period("ferrule.transports.http.engine.engine.TLS_SHUTDOWN_TIME")
+async def a_silent_end_of_https(lasts: float, seconds: float) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = write_certificate(Path(folder))
+        engine = Engine(mock.Mock(), EngineSettings(port=0, certificate=certificate, private_key=key))
+        context = ssl.create_default_context(cafile=certificate)
+    await engine.start()
+    peer = await reach(engine)
+    await shake_hands(peer, context)
+    await turns(lambda: engine._ledger.connections)
+    [connection] = engine._ledger.connections
+    connection._transport.close()
+    still = await lasts_longer(until_the_end(peer), seconds)
+    peer.close()
+    await engine.close()
+    return still
+
+
+async def until_the_end(peer: socket.socket) -> None:
+    """Read until the connection is closed."""
+    while await asyncio.get_running_loop().sock_recv(peer, 4096):
+        pass
 
 
 @period("TcpOptions(connect_timeout=…)", lowered=5.0)
