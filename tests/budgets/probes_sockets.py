@@ -7,14 +7,13 @@ import json
 import select
 import socket
 import ssl
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lasting import lasts_longer, tls
 from table import no_bound, period, probe
 
 from ferrule import Server
@@ -31,10 +30,6 @@ from ferrule.transports.tcp.connections import LOOKS_PER_TIMEOUT, ServedChannel
 from ferrule.transports.tcp.listener import SocketListener, Tcp, Unix
 from ferrule.transports.tcp.settings import TcpSettings
 from ferrule.transports.tcp.transport import TcpTransport
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transports"))
-
-from certificates import write_certificate
 
 INTRODUCTION = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 LONG = 2_000_000
@@ -68,16 +63,6 @@ async def serving(*listeners: SocketListener, verifier: Verifier = ALLOW_ALL) ->
             await listener.close(0.0)
         await asyncio.gather(*serves)
         await app.leave()
-
-
-async def lasts_longer(work: Any, seconds: float) -> bool:
-    """Return whether something has not come to its end after so many seconds."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=seconds)
-    still = not task.done()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return still
 
 
 async def turns(condition: Callable[[], object]) -> None:
@@ -286,10 +271,8 @@ async def the_last_answers(lasts: float, seconds: float) -> bool:
 
 @asynccontextmanager
 async def serving_tls(**options: Any) -> AsyncIterator[tuple[Tcp, ssl.SSLContext]]:
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = write_certificate(Path(folder))
-        listener = Tcp(port=0, certificate=certificate, private_key=key, **options)
-        context = ssl.create_default_context(cafile=certificate)
+    with tls() as (files, context):
+        listener = Tcp(port=0, **files, **options)
     async with serving(listener):
         yield listener, context
 
@@ -334,10 +317,8 @@ async def a_silent_end_of_tls(lasts: float, seconds: float) -> bool:
 
 @period("ferrule.transports.http.engine.engine.TLS_SHUTDOWN_TIME")
 async def a_silent_end_of_https(lasts: float, seconds: float) -> bool:
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = write_certificate(Path(folder))
-        engine = Engine(mock.Mock(), EngineSettings(port=0, certificate=certificate, private_key=key))
-        context = ssl.create_default_context(cafile=certificate)
+    with tls() as (files, context):
+        engine = Engine(mock.Mock(), EngineSettings(port=0, **files))
     await engine.start()
     peer = await reach(engine)
     await shake_hands(peer, context)
