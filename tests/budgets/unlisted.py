@@ -20,6 +20,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "ferrule.server.discovery.text_index.MAX_TEXT",
         "ferrule.server.extensions.apps.LONGEST_LEAD",
         "ferrule.server.openapi.importer.LONGEST",
+        "ferrule.server.openapi.importer.LONGEST_ENDING",
         "ferrule.settings.option.LONGEST_NAME",
         "ferrule.telemetry.receipt_log.KEY_SIZE",
         "ferrule.transports.http.client.headers.MAX_REMEMBERED",
