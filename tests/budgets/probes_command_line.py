@@ -27,8 +27,27 @@ def is_none(message: object) -> bool:
     return False
 
 
-@probe("ferrule.check.http.MOST_BYTES")
+@probe("ferrule.check.wire.MOST_BYTES")
 async def an_answer(limit: int, size: int) -> bool:
+    taken = {http_answer(limit, size), messages(min(size, 2 * limit))}
+    assert len(taken) == 1
+    return taken.pop()
+
+
+def messages(size: int) -> bool:
+    """Return whether a message is read that makes so many bytes with one that came before it."""
+    wire = MessageWire.__new__(MessageWire)
+    wire.noise = []
+    answer = Answer()
+    try:
+        wire._take(b"1" * 100, is_none, answer)
+        wire._take(b" " * (size - 100), is_none, answer)
+    except NoAnswer:
+        return False
+    return True
+
+
+def http_answer(limit: int, size: int) -> bool:
     head = b"HTTP/1.1 200 OK\r\n\r\n"
     parser = ReplyParser()
     piece = b"x" * 2**16
@@ -91,6 +110,21 @@ async def messages_before_an_answer(limit: int, size: int) -> bool:
     return taken.pop()
 
 
+@probe("ferrule.check.wire.MOST_HELD", clamps=True)
+async def unread_bytes(limit: int, size: int) -> bool:
+    """And those that were looked at count no more."""
+    mailbox = Mailbox()
+    for _ in range(2):
+        sizes = [limit // 2, min(size, 2 * limit) - limit // 2]
+        for each in sizes:
+            mailbox.frame_received(bytes(each), mock.Mock())
+        kept = []
+        while not mailbox.frames.empty():
+            kept.append(mailbox.frames.get_nowait() or b"")
+            mailbox.looked_at(kept[-1])
+    return [len(each) for each in kept] == sizes
+
+
 @probe("ferrule.check.wire.MOST_NOISE", clamps=True)
 async def noise(limit: int, size: int) -> bool:
     """On a connection and in a stream of events."""
@@ -113,8 +147,21 @@ async def what_a_server_said(limit: int, size: int) -> bool:
     return len(talk.seen) == size
 
 
-def listing_of(pages: int, items: int) -> Case:
-    """Return a case whose server lists tools on so many pages with so many tools each."""
+@probe("ferrule.check.talk.MOST_KEPT_BYTES", clamps=True)
+async def bytes_that_a_server_said(limit: int, size: int) -> bool:
+    talk = Talk(mock.Mock(), "handshake", 1.0)
+    for each in (limit // 2, size - limit // 2):
+        talk._noted(Answer(message={"id": 1}, received=each))
+    return len(talk.seen) == 2
+
+
+@probe("ferrule.check.case.MOST_LISTED", clamps=True)
+async def bytes_of_a_list(limit: int, size: int) -> bool:
+    return (await listing_of(2, 1, size).listing("tools/list")).complete
+
+
+def listing_of(pages: int, items: int, size: int = 0) -> Case:
+    """Return a case whose server lists tools on so many pages with so many tools, and bytes, each."""
     left = pages
 
     async def request(method: str, params: Any) -> Answer:
@@ -123,7 +170,7 @@ def listing_of(pages: int, items: int) -> Case:
         result: dict[str, Any] = {"tools": [{}] * items}
         if left:
             result["nextCursor"] = f"{left}"
-        return Answer(message={"result": result})
+        return Answer(message={"result": result}, received=size)
 
     case = Case(mock.Mock(), "handshake", 1.0, {})
     case.talk = SimpleNamespace(request=request)  # type: ignore[assignment]
