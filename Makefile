@@ -105,7 +105,7 @@ coverage-map: $(READY)
 N ?= 400
 SEED ?= 1
 mutants: $(READY)
-	$(BIN)/python tests/mutants/run.py --count $(N) --seed $(SEED) $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
+	$(BIN)/python tests/mutants/mutation_run.py --count $(N) --seed $(SEED) $(if $(ALL),--all) $(if $(ONLY),--only $(ONLY)) \
 		$(if $(AGAIN),--again) $(if $(PAGE),--page)
 
 clean:

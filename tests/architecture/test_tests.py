@@ -101,3 +101,10 @@ def test_every_folder_of_the_source_has_its_tests_in_one_place() -> None:
     """TEST-14: the tests mirror the source, so a unit has one module of tests and one place to look for it."""
     folders = {path.parent.relative_to(SOURCE) for path in SOURCE.rglob("*.py") if path.name != "__init__.py"}
     assert [str(folder) for folder in sorted(folders) if not list((TESTS / folder).glob("test_*.py"))] == []
+
+
+def test_no_two_folders_have_a_module_of_one_name() -> None:
+    """The folders of the tests stand in `sys.path`, so the first of two would be imported by the tests of both."""
+    names = Counter(path.name for path in TESTS.rglob("*.py") if not path.name.startswith("test_"))
+    del names["conftest.py"]
+    assert [name for name, times in names.items() if times > 1] == []

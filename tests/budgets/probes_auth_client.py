@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-from probes_auth_server import lasts_longer
+from lasting import lasts_longer
 from table import no_bound, period, probe
 
 from ferrule.auth.address import AddressRules

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from lasting import lasts_longer
 from table import period, probe
 
 from ferrule.auth import scopes
@@ -32,16 +33,6 @@ from ferrule.identity.verifier import RequestFacts
 PIECE = bytes(64 * 1024)
 KEYS_URL = "https://issuer.example/keys"
 KEY = make_key().public()
-
-
-async def lasts_longer(work: Awaitable[Any], seconds: float) -> bool:
-    """Return whether work is not done after some time."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=seconds)
-    still = not task.done()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return still
 
 
 async def never(*_: Any) -> Any:

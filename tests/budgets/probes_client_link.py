@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 from unittest import mock
 
 import msgspec
+from lasting import lasts_longer
 from msgspec import Raw
 from table import no_bound, period, probe
 
@@ -17,7 +17,7 @@ from ferrule.client.features import requests, task_watch
 from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.inbox import Inbox
 from ferrule.client.link.opening import EraMemory
-from ferrule.errors import FerruleError, HeaderMismatch, InvalidAnswer
+from ferrule.errors import HeaderMismatch, InvalidAnswer
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
 from ferrule.supervision.scope import Scope
@@ -71,29 +71,18 @@ def introduced(request: dict[str, Any]) -> Raw | None:
     return None
 
 
-async def waits(work: Any, seconds: float) -> bool:
-    """Return whether something that fails in the end is still waited for after so many seconds."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=seconds)
-    still = not task.done()
-    task.cancel()
-    with suppress(asyncio.CancelledError, FerruleError):
-        await task
-    return still
-
-
 async def asks(ask: Callable[[Client], Any], seconds: float, answer: Answer = introduced, **options: Any) -> bool:
     """Return whether a client still waits for the answer to a question after so many seconds."""
     client = Client(Scripted(answer), mode="stateless", **options)
     await client.connect()
-    still = await waits(ask(client), seconds)
+    still = await lasts_longer(ask(client), seconds)
     await client.close(0.0)
     return still
 
 
 async def connects(seconds: float, **options: Any) -> bool:
     """Return whether a client still waits for its server to open the conversation after so many seconds."""
-    return await waits(Client(Scripted(), **options).connect(), seconds)
+    return await lasts_longer(Client(Scripted(), **options).connect(), seconds)
 
 
 @period("Client(tool_timeout=…)", lowered=30.0)
@@ -119,7 +108,7 @@ async def a_call_with_progress(lasts: float, seconds: float) -> bool:
             server.channel.send(Raw(b'{"jsonrpc":"2.0","method":"notifications/progress","params":%b}' % params))
 
     telling = asyncio.ensure_future(tell())
-    still = await waits(client.call_tool("t", on_progress=lambda done, total, message: None), seconds)
+    still = await lasts_longer(client.call_tool("t", on_progress=lambda done, total, message: None), seconds)
     telling.cancel()
     await client.close(0.0)
     return still
@@ -168,7 +157,7 @@ async def the_end(lasts: float, seconds: float) -> bool:
     await client.connect()
     asking = asyncio.ensure_future(client.list_tools())
     await asyncio.sleep(0)
-    still = await waits(client.close(lasts), seconds)
+    still = await lasts_longer(client.close(lasts), seconds)
     await client.close(0.0)
     await asyncio.gather(asking, return_exceptions=True)
     return still
@@ -202,7 +191,7 @@ async def the_other_end(lasts: float, seconds: float) -> bool:
     await client.connect()
     calling = asyncio.ensure_future(client.call_tool("t", {"text": "x" * 8_000_000}))
     await asyncio.sleep(0.01)
-    still = await waits(client.close(0.0), seconds)
+    still = await lasts_longer(client.close(0.0), seconds)
     calling.cancel()
     made[0].transport.abort()
     listening.close()

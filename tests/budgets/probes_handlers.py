@@ -29,6 +29,7 @@ from ferrule.server.discovery.text_index import TextIndex
 from ferrule.server.functions import schemas as inlining
 from ferrule.server.functions.schemas import inlined
 from ferrule.server.offers.uri_template import UriTemplate
+from ferrule.server.openapi import document as documents
 from ferrule.server.openapi import schemas as web_schemas
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.schemas import Schemas
@@ -401,6 +402,27 @@ async def schemas_of_a_document(limit: int, size: int) -> bool:
     with mock.patch.object(web_schemas, "MAX_PARTS", limit):
         schemas = Schemas(Document(described({})))
         return accepted(lambda: schemas.whole({"allOf": [{} for _ in range(size - 1)]}, "request"))
+
+
+@probe("ferrule.server.openapi.schemas.MAX_DATA", lowered=1000)
+async def data_of_a_document(limit: int, size: int) -> bool:
+    """Two lists that are one, as where a YAML file has an alias, and the rest of so many characters."""
+    shared = ["x" * 100] * 2
+    rest = "x" * (size - 408)
+    with mock.patch.object(web_schemas, "MAX_DATA", limit):
+        schemas = Schemas(Document(described({})))
+        return accepted(lambda: schemas.whole({"enum": [shared, shared], "title": rest}, "request"))
+
+
+@probe("ferrule.server.openapi.document.MAX_PARAMETERS", lowered=20)
+async def parameters_of_a_document(limit: int, size: int) -> bool:
+    """Nearly all of them by a path that others refer to."""
+    paths: dict[str, Any] = {"/a": {"parameters": [{"name": "a", "in": "query"}] * 2, "get": {}}}
+    for number in range(size // 2 - 1):
+        paths[f"/{number}"] = {"$ref": "#/paths/~1a"}
+    paths["/rest"] = {"get": {"parameters": [{"name": "a", "in": "query"}] * (size % 2)}}
+    with mock.patch.object(documents, "MAX_PARAMETERS", limit):
+        return accepted(lambda: list(Document({"openapi": "3.1.0", "paths": paths}).operations()))
 
 
 @probe("ferrule.server.functions.schemas.MAX_PARTS", lowered=50)

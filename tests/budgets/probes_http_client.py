@@ -446,6 +446,22 @@ async def farewell(lasts: float, passes: float) -> bool:
         return await stands(lambda: not receiver.lost, lasts, passes)
 
 
+@period("ferrule.transports.http.client.post.LINGER")
+async def a_stream_that_does_not_end(lasts: float, passes: float) -> bool:
+    ended = asyncio.Event()
+
+    async def answer(seen: Seen) -> None:
+        seen.stream()
+        seen.event_result({"content": []})
+        await seen.gone()
+        ended.set()
+
+    async with connected(script=answer) as (_, channel, receiver):
+        channel.send(CALL)
+        assert await receiver.outcome()
+        return await stands(lambda: not ended.is_set(), lasts, passes)
+
+
 @period("ferrule.transports.http.client.old_sse.PATIENCE")
 async def where_to_post(lasts: float, passes: float) -> bool:
     async def silent(seen: Seen) -> None:

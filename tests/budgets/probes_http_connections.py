@@ -8,11 +8,11 @@ import socket
 import sys
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from unittest import mock
 
 import pytest
 from http_bench import BOTH, Peer, answer, new_engine, serving, stands, stop, turns
+from lasting import tls
 from table import no_bound, period, probe
 
 from http2_memory import MemoryPeer
@@ -20,7 +20,6 @@ from http2_peer import request_fields
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transports"))
 
-from certificates import write_certificate
 
 from ferrule import Server
 from ferrule.transports.http.asgi import app as asgi
@@ -355,9 +354,8 @@ async def head_time(lasts: float, passes: float) -> bool:
 
 async def tls_handshake(lasts: float, passes: float) -> bool:
     """Whether a connection on which no TLS handshake begins is open after such a time."""
-    with TemporaryDirectory() as folder:
-        certificate, key = write_certificate(Path(folder))
-        engine = Engine(answer, EngineSettings(port=0, certificate=certificate, private_key=key, head_timeout=lasts))
+    with tls() as (files, _):
+        engine = Engine(answer, EngineSettings(port=0, head_timeout=lasts, **files))
     await engine.start()
     reader, writer = await asyncio.open_connection(*engine.address)
     try:

@@ -19,6 +19,7 @@ from ferrule import Client, Context, Server
 from ferrule.budgets.weight import full_weight
 from ferrule.errors import EncodeError, FerruleError, SetupError
 from ferrule.schema import model
+from ferrule.server.calls.context import text_of
 from ferrule.server.hosting import builtins
 from ferrule.transports.http.asgi.app import AsgiApp
 from ferrule.transports.http.client.options import HttpOptions
@@ -236,6 +237,7 @@ class Unwritable:
 
 @probe("ferrule.server.calls.context.MAX_TEXT", clamps=True)
 async def a_logged_value(limit: int, size: int) -> bool:
+    assert len(text_of("\ud800" * size)) <= limit  # each is written as an escape
     app = Server("s")
     logged: list[Any] = []
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 from unittest import mock
 
-from probes_client_link import waits
+from lasting import lasts_longer
 from table import no_bound, period, probe
 
 from ferrule import Client, Server
@@ -52,7 +52,7 @@ async def never(*args: Any, **options: Any) -> None:
 async def reaches(client: Client, seconds: float) -> bool:
     """Return whether a client still waits after so many seconds for servers that never let it connect."""
     with mock.patch.object(PlainClient, "connect", never):
-        return await waits(client.connect(), seconds)
+        return await lasts_longer(client.connect(), seconds)
 
 
 @period("ferrule.routing.replica.CONNECT_TIMEOUT")

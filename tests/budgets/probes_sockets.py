@@ -7,20 +7,21 @@ import json
 import select
 import socket
 import ssl
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lasting import lasts_longer, tls
 from table import no_bound, period, probe
 
 from ferrule import Server
 from ferrule.errors import CarrierError
 from ferrule.identity.verifier import ALLOW_ALL, ANONYMOUS, RequestFacts, Verdict, Verifier
 from ferrule.routing.pool import Pool, PoolSettings
+from ferrule.transports.http.engine.engine import Engine
+from ferrule.transports.http.settings import EngineSettings
 from ferrule.transports.sockets import accept
 from ferrule.transports.sockets.admission import process_admission
 from ferrule.transports.sockets.bind import listen
@@ -29,10 +30,6 @@ from ferrule.transports.tcp.connections import LOOKS_PER_TIMEOUT, ServedChannel
 from ferrule.transports.tcp.listener import SocketListener, Tcp, Unix
 from ferrule.transports.tcp.settings import TcpSettings
 from ferrule.transports.tcp.transport import TcpTransport
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "transports"))
-
-from certificates import write_certificate
 
 INTRODUCTION = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 LONG = 2_000_000
@@ -66,16 +63,6 @@ async def serving(*listeners: SocketListener, verifier: Verifier = ALLOW_ALL) ->
             await listener.close(0.0)
         await asyncio.gather(*serves)
         await app.leave()
-
-
-async def lasts_longer(work: Any, seconds: float) -> bool:
-    """Return whether something has not come to its end after so many seconds."""
-    task = asyncio.ensure_future(work)
-    await asyncio.wait([task], timeout=seconds)
-    still = not task.done()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return still
 
 
 async def turns(condition: Callable[[], object]) -> None:
@@ -284,10 +271,8 @@ async def the_last_answers(lasts: float, seconds: float) -> bool:
 
 @asynccontextmanager
 async def serving_tls(**options: Any) -> AsyncIterator[tuple[Tcp, ssl.SSLContext]]:
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = write_certificate(Path(folder))
-        listener = Tcp(port=0, certificate=certificate, private_key=key, **options)
-        context = ssl.create_default_context(cafile=certificate)
+    with tls() as (files, context):
+        listener = Tcp(port=0, **files, **options)
     async with serving(listener):
         yield listener, context
 
@@ -328,6 +313,28 @@ async def a_silent_end_of_tls(lasts: float, seconds: float) -> bool:
         still = await lasts_longer(channel.wait_lost(), seconds)
         peer.close()
     return still
+
+
+@period("ferrule.transports.http.engine.engine.TLS_SHUTDOWN_TIME")
+async def a_silent_end_of_https(lasts: float, seconds: float) -> bool:
+    with tls() as (files, context):
+        engine = Engine(mock.Mock(), EngineSettings(port=0, **files))
+    await engine.start()
+    peer = await reach(engine)
+    await shake_hands(peer, context)
+    await turns(lambda: engine._ledger.connections)
+    [connection] = engine._ledger.connections
+    connection._transport.close()
+    still = await lasts_longer(until_the_end(peer), seconds)
+    peer.close()
+    await engine.close()
+    return still
+
+
+async def until_the_end(peer: socket.socket) -> None:
+    """Read until the connection is closed."""
+    while await asyncio.get_running_loop().sock_recv(peer, 4096):
+        pass
 
 
 @period("TcpOptions(connect_timeout=…)", lowered=5.0)

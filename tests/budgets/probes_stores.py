@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from probes_client_link import waits
+from lasting import lasts_longer
 from table import no_bound, period, probe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "stores"))
@@ -117,7 +117,7 @@ async def a_command(limit: int, size: int) -> bool:
 async def a_batch(lasts: float, seconds: float) -> bool:
     waiting = Lane(unreachable)
     waiting.start()
-    still = await waits(asyncio.wait([waiting.execute("PING")]), seconds)
+    still = await lasts_longer(asyncio.wait([waiting.execute("PING")]), seconds)
     await waiting.close(0.0)
     return still
 

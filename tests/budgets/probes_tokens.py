@@ -50,22 +50,26 @@ class Slow(TokenVerifier):
         return KNOWN
 
 
+async def all_wait(verifier: TokenVerifier, count: int) -> bool:
+    """Return whether so many callers, each with a token of its own, all wait for their verdict."""
+    waiting: list[asyncio.Future[Any]] = []
+    for number in range(count):
+        verdict = verifier.verify(facts(authorization=f"Bearer {number}"))
+        if isinstance(verdict, Refusal):
+            break
+        waiting.append(asyncio.ensure_future(verdict))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+    await verifier.close()
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    return len(waiting) == count
+
+
 @probe("ferrule.auth.server.token_verifier.MOST_CHECKS", lowered=5)
 async def checks(limit: int, size: int) -> bool:
-    verifier = Slow(ResourceSettings(resource=HERE))
-    waiting: list[asyncio.Future[Any]] = []
-    refused = False
     with mock.patch.object(token_verifier, "MOST_CHECKS", limit):
-        for number in range(size):
-            verdict = verifier.verify(facts(authorization=f"Bearer {number}"))
-            if isinstance(verdict, Refusal):
-                refused = True
-                break
-            waiting.append(asyncio.ensure_future(verdict))  # type: ignore[arg-type]
-            await asyncio.sleep(0)
-    await verifier.close()
-    await asyncio.gather(*waiting)
-    return not refused
+        return await all_wait(Slow(ResourceSettings(resource=HERE)), size)
 
 
 @probe("ferrule.auth.server.token_verifier.MOST_HELD", lowered=5)
@@ -74,20 +78,8 @@ async def held_back(limit: int, size: int) -> bool:
     verifier = Slow(ResourceSettings(resource=HERE), clock=lambda: 1.0)
     for _ in range(100):
         verifier.failures.count("192.0.2.1", 1.0)
-    waiting: list[asyncio.Future[Any]] = []
-    at_once = False
     with mock.patch.object(token_verifier, "MOST_HELD", limit):
-        for number in range(size):
-            verdict = verifier.verify(facts(authorization=f"Bearer {number}"))
-            if isinstance(verdict, Refusal):
-                at_once = True
-                break
-            waiting.append(asyncio.ensure_future(verdict))  # type: ignore[arg-type]
-            await asyncio.sleep(0)
-    for each in waiting:
-        each.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    return not at_once
+        return await all_wait(verifier, size)
 
 
 @probe("ferrule.auth.server.token_cache.MOST_GOOD", lowered=10, clamps=True)

@@ -11,6 +11,7 @@ from unittest import mock
 
 from table import no_bound, period, probe
 
+from ferrule.transports.websocket import channel as channels
 from ferrule.transports.websocket import parser
 from ferrule.transports.websocket.channel import WebSocketChannel
 from ferrule.transports.websocket.client import Upgrading, WebSocketTransport
@@ -221,6 +222,20 @@ async def a_missing_close(lasts: float, seconds: float) -> bool:
         await asyncio.wait([lost], timeout=seconds)
         lost.cancel()
         return not channel.lost
+
+
+@period("ferrule.transports.websocket.channel.LINGER", lowered=LOOKED_AT)
+async def a_peer_that_broke_the_protocol(lasts: float, seconds: float) -> bool:
+    """It is waited for no longer, though its answer to a close is missing."""
+    with mock.patch.object(channels, "LINGER", lasts):
+        async with serving(close_timeout=4000.0 * lasts) as listener:
+            peer, channel = await opened(listener)
+            channel.close()
+            peer.send(masked_frame(0x70 | TEXT, b"x"))
+            lost = asyncio.ensure_future(channel.wait_lost())
+            await asyncio.wait([lost], timeout=seconds)
+            lost.cancel()
+            return not channel.lost
 
 
 @period("WebSocketOptions(connect_timeout=…)", lowered=5.0)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from unittest import mock
 
-from probes_client_link import waits
+from lasting import lasts_longer
 from probes_more_http import REQUEST, Noting
 from table import period, probe
 
@@ -214,10 +214,10 @@ async def a_request_that_waits_for_its_session(lasts: float, seconds: float) -> 
 @period("ferrule.workers.neighbours.ASK_LIMIT")
 async def a_question_a_client_waits_for(lasts: float, seconds: float) -> bool:
     async with two_workers() as (_, _, worker):
-        return await waits(worker.ask(THEIRS, "topic", b""), seconds)
+        return await lasts_longer(worker.ask(THEIRS, "topic", b""), seconds)
 
 
 @period("ferrule.workers.questions.TIME_LIMIT")
 async def a_question(lasts: float, seconds: float) -> bool:
     async with two_workers() as (_, asking, _):
-        return await waits(asking.ask(1, "topic"), seconds)
+        return await lasts_longer(asking.ask(1, "topic"), seconds)

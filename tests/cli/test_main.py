@@ -225,10 +225,8 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_ctrl_c_while_a_server_starts_is_no_traceback_and_no_warning(moment, server):
-    server.write_text("from ferrule import Server\napp = Server('hello')")
-    function, options = MOMENTS[moment]
+def interrupted_at(function: str, arguments: list[str]) -> tuple[int, bytes, bytes]:
+    """Run a command that Ctrl-C reaches just before such a function is called."""
     program = (
         "import asyncio, signal, sys\n"
         "from ferrule.__main__ import main\n"
@@ -238,12 +236,41 @@ def test_ctrl_c_while_a_server_starts_is_no_traceback_and_no_warning(moment, ser
         "    signal.raise_signal(signal.SIGINT)\n"
         "    return interrupted(*given)\n"
         f"{function} = interrupt\n"
-        f"sys.argv = ['ferrule', 'run', {str(server)!r}, *{options!r}]\n"
+        f"sys.argv = ['ferrule', *{arguments!r}]\n"
         "main()\n"
     )
     command = [sys.executable, "-W", "always", "-c", program]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_while_a_server_starts_is_no_traceback_and_no_warning(moment, server):
+    server.write_text("from ferrule import Server\napp = Server('hello')")
+    function, options = MOMENTS[moment]
+    assert interrupted_at(function, ["run", str(server), *options]) == (130, b"", b"")
+
+
+OTHERS = {
+    "list": ["list", "http://127.0.0.1:1/mcp"],
+    "check": ["check", "http://127.0.0.1:1/mcp"],
+    "doctor": ["doctor", "http://127.0.0.1:1/mcp"],
+    "doctor of hosts": ["doctor"],
+    "doctor of a login": ["doctor", "auth", "http://127.0.0.1:1/mcp"],
+    "login": ["login", "http://127.0.0.1:1/mcp"],
+    "logout": ["logout", "http://127.0.0.1:1/mcp"],
+}
+
+
+@pytest.mark.parametrize("command", OTHERS)
+@pytest.mark.parametrize("function", ["asyncio.Runner.get_loop", "asyncio.Runner.run"])
+def test_ctrl_c_before_a_command_has_its_loop_is_no_traceback_and_no_warning(command, function):
+    assert interrupted_at(function, OTHERS[command]) == (130, b"", b"")
+
+
+def test_ctrl_c_before_a_file_has_made_its_server_is_no_traceback_and_no_warning(server):
+    server.write_text("from ferrule import Server\nasync def make():\n    return Server('hello')")
+    assert interrupted_at("asyncio.Runner.get_loop", ["list", f"{server}:make"]) == (130, b"", b"")
 
 
 WRONG = {

@@ -48,8 +48,13 @@ def default(where: str) -> Any:
     owner, method, option = called.groups()
     if owner in doc_names.SETTINGS and method is None:
         return getattr(doc_names.SETTINGS[owner](), option)
-    (class_,) = doc_names.CLASSES[owner]
-    return inspect.signature(getattr(class_, method) if method else class_).parameters[option].default
+    defaults = []
+    for class_ in doc_names.CLASSES[owner]:
+        taken = inspect.signature(getattr(class_, method) if method else class_).parameters
+        if option in taken:
+            defaults.append(taken[option].default)
+    (found,) = defaults
+    return found
 
 
 def test_the_page_has_rows():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pace import cpu_of, prompt
 
-SERVER = [sys.executable, str(Path(__file__).with_name("hostile_server.py"))]
+SERVER = [sys.executable, str(Path(__file__).with_name("mistreated_server.py"))]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tester", "version": "1"}}
 
 VERSION = "io.modelcontextprotocol/protocolVersion"

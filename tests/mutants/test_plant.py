@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from areas import AREAS, PROJECT, Area, mirrored
+from mutation_run import Planted, equivalent
 from plant import Mutant, mutants_of
-from run import Planted, equivalent
 
 
 def changed(source: str, operator: str) -> list[str]:

@@ -36,6 +36,8 @@ class Answer(Struct):
     body: bytes = b""
     events: list[Event] = field(default_factory=list)
     """The events of a stream, where the answer is one."""
+    received: int = 0
+    """How many bytes came for it, other messages included."""
     ended: bool = True
     """Whether a stream ended after the response."""
 

@@ -17,6 +17,8 @@ from ferrule.settings.option import alike
 
 MOST_PAGES = 50
 MOST_ITEMS = 5000
+MOST_LISTED = 64 * 1024 * 1024
+"""How many bytes the pages of one list may have; the one with which there are more is the last that is read."""
 MOST_CALLS = 5
 """How many read-only tools are called, resources read and prompts got."""
 LISTS = {
@@ -84,10 +86,12 @@ class Case:
     async def reopen(self) -> None:
         """Open another conversation in the place of one that is of no use any more."""
         seen = self.talk.seen
+        seen_bytes = self.talk.seen_bytes
         asked = self.talk.asked
         await self.leave(self.talk)
         self.talk = Talk(self._new_wire(), self.era, self.seconds)
         self.talk.seen = seen
+        self.talk.seen_bytes = seen_bytes
         self.talk.asked = asked
         await self.open()
 
@@ -142,9 +146,11 @@ class Case:
     async def _listed(self, method: str) -> Listing:
         listing = Listing([], [], [], False)
         params: dict[str, Any] = {}
+        size = 0
         for _ in range(MOST_PAGES):
             answer = await self.talk.request(method, params)
             listing.answers.append(answer)
+            size += answer.received
             result = answer.result or {}
             items = result.get(LISTS[method])
             if isinstance(items, list):
@@ -152,7 +158,7 @@ class Case:
             if "nextCursor" not in result or result["nextCursor"] is None:
                 listing.complete = True
                 break
-            if result["nextCursor"] in listing.cursors or len(listing.items) > MOST_ITEMS:
+            if result["nextCursor"] in listing.cursors or len(listing.items) > MOST_ITEMS or size > MOST_LISTED:
                 break
             listing.cursors.append(result["nextCursor"])
             params = {"cursor": result["nextCursor"]}

@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ferrule.check.answer import Answer, Wanted, read_json
-from ferrule.check.wire import NO_HEADERS, NoAnswer
+from ferrule.check.wire import MOST_BYTES, MOST_FRAMES, MOST_NOISE, NO_HEADERS, NoAnswer
 from ferrule.errors import ConnectFailed
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import reaching
 from ferrule.transports.sockets.tls import TlsSettings
 from ferrule.wire.sse import EventTooLarge, SseParser
 
-MOST_BYTES = 16 * 1024 * 1024
-"""How long an answer may be."""
 READ_SIZE = 64 * 1024
 JSON = "application/json"
 STREAM = "text/event-stream"
@@ -163,7 +161,10 @@ class HttpWire:
                 reader, writer = await self._connect()
                 try:
                     writer.write(self._head(method, headers, data) + data)
-                    return await self._read(reader, wanted)
+                    parser = ReplyParser()
+                    answer = await self._read(reader, parser, wanted)
+                    answer.received = parser.size
+                    return answer
                 finally:
                     writer.close()
                     with contextlib.suppress(OSError, ssl.SSLError):
@@ -188,8 +189,7 @@ class HttpWire:
             lines.append(f"{name}: {value}")
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1", "replace")
 
-    async def _read(self, reader: asyncio.StreamReader, wanted: Wanted) -> Answer:
-        parser = ReplyParser()
+    async def _read(self, reader: asyncio.StreamReader, parser: ReplyParser, wanted: Wanted) -> Answer:
         while not parser.status:
             await self._feed(reader, parser)
         answer = Answer(status=parser.status, headers=parser.headers)
@@ -249,13 +249,16 @@ class HttpWire:
         except EventTooLarge as reason:
             raise NoAnswer(str(reason)) from None
         for event in found:
+            if len(answer.events) >= MOST_FRAMES:
+                raise NoAnswer(f"the server sent {MOST_FRAMES} events in one stream")
             answer.events.append(event)
             if not event.data:
                 continue
             try:
                 value = read_json(event.data)
             except ValueError:
-                self.noise.append(event.data[:1024])
+                if len(self.noise) < MOST_NOISE:
+                    self.noise.append(event.data[:1024])
                 continue
             if isinstance(value, list):
                 answer.batch = value

@@ -20,6 +20,8 @@ NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Which member of the params a header repeats, by method."""
 MOST_KEPT = 2000
 """How many messages of a server are kept to be judged at the end."""
+MOST_KEPT_BYTES = 64 * 1024 * 1024
+"""How many bytes of them."""
 
 
 class EraNotSpoken(Exception):
@@ -48,6 +50,7 @@ class Talk:
         self.session = ""
         self.seen: list[Json] = []
         """What the server sent, in order."""
+        self.seen_bytes = 0
         self.asked: list[object] = []
         """The ids of our requests."""
         self.unreliable = False
@@ -160,6 +163,9 @@ class Talk:
         return self._next
 
     def _noted(self, answer: Answer) -> Answer:
+        self.seen_bytes += answer.received
+        if self.seen_bytes > MOST_KEPT_BYTES:
+            return answer
         for message in (*answer.others, answer.message):
             if message and len(self.seen) < MOST_KEPT:
                 self.seen.append(message)

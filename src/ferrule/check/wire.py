@@ -19,6 +19,10 @@ from ferrule.wire.messages import Id
 NO_HEADERS: Mapping[str, str] = {}
 MOST_FRAMES = 10_000
 """How many messages a server may send on one connection before it is left."""
+MOST_BYTES = 16 * 1024 * 1024
+"""How long an answer may be, with what else comes before it."""
+MOST_HELD = 2 * MOST_BYTES
+"""How many bytes wait to be looked at; what comes then is left out."""
 MOST_NOISE = 20
 """How many frames that are no messages are kept."""
 
@@ -65,10 +69,19 @@ class Mailbox:
         self.frames: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_FRAMES)
         """What came; None for the end."""
         self.error: Exception | None = None
+        self._held = 0
 
     def _put(self, frame: bytes | None) -> None:
+        size = len(frame or b"")
+        if self._held + size > MOST_HELD:
+            return
         with contextlib.suppress(asyncio.QueueFull):
             self.frames.put_nowait(frame)
+            self._held += size
+
+    def looked_at(self, frame: bytes | None) -> None:
+        """Count a frame no more that waits no more."""
+        self._held -= len(frame or b"")
 
     def channel_opened(self, channel: Channel) -> None:
         """Do nothing."""
@@ -141,6 +154,7 @@ class MessageWire:
         """Look at what came last, for what is no message."""
         while not self._mailbox.frames.empty():
             frame = self._mailbox.frames.get_nowait()
+            self._mailbox.looked_at(frame)
             if frame is not None:
                 self._read(frame)
 
@@ -152,6 +166,7 @@ class MessageWire:
 
     async def _next(self) -> bytes:
         frame = await self._mailbox.frames.get()
+        self._mailbox.looked_at(frame)
         if frame is None:
             why = "the connection was closed"
             if isinstance(self._mailbox.error, FerruleError):
@@ -161,6 +176,9 @@ class MessageWire:
 
     def _take(self, frame: bytes, wanted: Wanted, answer: Answer) -> bool:
         """Look at one frame. Return whether the wait is over."""
+        answer.received += len(frame)
+        if answer.received > MOST_BYTES:
+            raise NoAnswer(f"the server sent {MOST_BYTES} bytes, and no answer")
         value = self._read(frame)
         if isinstance(value, list):
             answer.batch = value

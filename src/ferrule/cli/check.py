@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from ferrule.cli.connection import TARGET_HELP, pairs, seconds, target_of
 from ferrule.cli.main import FAILED, did_you_mean
 from ferrule.cli.output import BOLD, DIM, GREEN, RED, YELLOW, Output, output_of, painted
 from ferrule.errors import SetupError
+from ferrule.supervision.signals import run_coroutine
 
 if TYPE_CHECKING:
     from ferrule.cli.main import CommandParser
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     name = options.target or " ".join(passed_on)
     if options.junit not in (None, "-") and not Path(options.junit).parent.is_dir():
         raise SetupError(f"cannot write {options.junit}: there is no folder {Path(options.junit).parent}")
-    report = asyncio.run(Examination(name, new_wire, wanted).run())
+    report = run_coroutine(Examination(name, new_wire, wanted).run)
     _write(report, options, output)
     if report.count("fail") or (options.strict and report.count("warn")):
         output.out.flush()

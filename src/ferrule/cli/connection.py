@@ -6,7 +6,6 @@ Rule: what a child process says on stderr while it starts is held back, since an
 from __future__ import annotations
 
 import argparse
-import asyncio
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +22,7 @@ from ferrule.errors import ChildFailed, SetupError
 from ferrule.schema.model import LogLevel
 from ferrule.settings.option import alike
 from ferrule.settings.sources import FILE
+from ferrule.supervision.signals import run_coroutine
 from ferrule.transports.registry import DEFAULT, TRANSPORTS
 
 if TYPE_CHECKING:
@@ -265,4 +265,4 @@ def use_server(
     **answers: Callable[[Any], Any] | None,
 ) -> T:
     """Do some work with the target of a command; Ctrl-C ends it."""
-    return asyncio.run(with_client(options, passed_on, output, work, **answers))
+    return run_coroutine(lambda: with_client(options, passed_on, output, work, **answers))

@@ -8,7 +8,6 @@ HOST --undo` brings back. Values of variables and headers are never shown.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from ferrule.cli.main import FAILED, WRONG_USAGE, Ended, did_you_mean
 from ferrule.cli.output import GREEN, RED, Output, output_of, painted
 from ferrule.client.targets import file_command
 from ferrule.errors import SetupError
+from ferrule.supervision.signals import run_coroutine
 from ferrule.transports.registry import TRANSPORTS
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     if options.url is not None:
         raise Ended(f"unrecognized arguments: {options.url}", WRONG_USAGE)
     if passed_on or (options.what is not None and options.what not in HOSTS):
-        found = asyncio.run(_target(options, passed_on))
+        found = run_coroutine(lambda: _target(options, passed_on))
     else:
-        found = asyncio.run(_hosts(options, output))
+        found = run_coroutine(lambda: _hosts(options, output))
     _write(found, output)
     if any(not each.ok and not each.fixed for each in found):
         raise SystemExit(FAILED)
@@ -96,7 +96,7 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
 def _login(options: argparse.Namespace, output: Output) -> None:
     if options.url is None:
         raise Ended("the following arguments are required: URL", WRONG_USAGE)
-    steps = asyncio.run(look(options))
+    steps = run_coroutine(lambda: look(options))
     if output.json:
         output.document(steps)
     else:

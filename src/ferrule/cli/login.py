@@ -6,7 +6,6 @@ Rule: what is shown of a login is where it is good and until when, never a token
 from __future__ import annotations
 
 import argparse
-import asyncio
 import datetime
 import os
 import sys
@@ -24,6 +23,7 @@ from ferrule.cli.main import UNREACHABLE, Ended
 from ferrule.client.client import Client
 from ferrule.errors import ConnectFailed, InitializeTimedOut, LinkLost, SetupError, TimedOut
 from ferrule.supervision.logs import escaped
+from ferrule.supervision.signals import run_coroutine
 
 if TYPE_CHECKING:
     from ferrule.cli.main import CommandParser
@@ -51,7 +51,7 @@ def configure(parser: CommandParser) -> None:
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     """Log in, unless one is."""
     try:
-        asyncio.run(_log_in(options))
+        run_coroutine(lambda: _log_in(options))
     except (ConnectFailed, InitializeTimedOut, LinkLost, TimedOut) as reason:
         raise Ended(str(reason), UNREACHABLE) from reason
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
 from ferrule.auth.client.oauth import OAuth
 from ferrule.cli.login import add_server, say
 from ferrule.errors import SetupError
+from ferrule.supervision.signals import run_coroutine
 
 if TYPE_CHECKING:
     from ferrule.cli.main import CommandParser
@@ -21,7 +21,7 @@ def configure(parser: CommandParser) -> None:
 
 def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     """Log out."""
-    asyncio.run(_log_out(options))
+    run_coroutine(lambda: _log_out(options))
 
 
 async def _log_out(options: argparse.Namespace) -> None:

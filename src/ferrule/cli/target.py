@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import importlib
 import importlib.util
 import inspect
@@ -12,6 +11,7 @@ import sys
 import traceback
 import types
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ferrule.errors import SetupError
 from ferrule.porting_hints import foreign_module
 from ferrule.server.offers.offers import Offers
 from ferrule.server.server import Server
+from ferrule.supervision.signals import run_coroutine
 
 FOREIGN = ("mcp", "fastmcp")
 """Other libraries whose servers a file may define."""
@@ -145,7 +146,8 @@ def _made(factory: Any, path: str, name: str) -> Server:
     try:
         value = factory()
         if inspect.iscoroutine(value):
-            value = asyncio.run(value)
+            with closing(value) as coroutine:
+                value = run_coroutine(lambda: coroutine)
     except Exception as error:
         raise SetupError(f"{path}:{name} cannot make a server: {_told(error, None)}") from error
     if not isinstance(value, Server):

@@ -53,6 +53,8 @@ MAX_TEXT = 2048
 """How many characters of a record's message are logged."""
 MAX_TRACEBACK = 8192
 """How many characters of a traceback are logged where one of its exceptions has a longer text than a message may."""
+LEFT_OUT = "\n…\n"
+"""What stands for the middle of such a traceback."""
 MAX_LINE = 500
 """How long a line of such a traceback is."""
 MAX_CHAIN = 20
@@ -148,10 +150,10 @@ def _told(error: BaseException) -> str:
         parts = list(map(_part, traceback.format_exception(error)))
         lines = "".join(parts).split("\n")
         text = "\n".join(escaped(cut(line, MAX_LINE)) for line in lines).rstrip("\n")
-        half = MAX_TRACEBACK // 2
         if len(text) <= MAX_TRACEBACK:
             return text
-        return f"{text[:half]}\n…\n{text[-half:]}"
+        half = (MAX_TRACEBACK - len(LEFT_OUT)) // 2
+        return text[:half] + LEFT_OUT + text[-half:]
     return f"{type(error).__name__} (its traceback cannot be written)"
 
 

@@ -101,6 +101,12 @@ def run_program(
             program.close()
 
 
+def run_coroutine(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run what `main` makes on an event loop of its own, as `asyncio.run` does with what is made already."""
+    runner = asyncio.Runner()
+    return run_program(runner, main, runner.close)
+
+
 def hangup_signal() -> int | None:
     """Return SIGHUP; None where the system has none, or where it is ignored already (`nohup`)."""
     number = getattr(signal, "SIGHUP", None)

@@ -176,7 +176,7 @@ class ReceiptWriter:
         self._bytes_in = 0
         """Bytes of the arguments and results that were put into the queue, from the beginning."""
         self._bytes_out = 0
-        """Bytes of those that were taken out again."""
+        """Bytes of those that are written, or lost."""
         self._dropped = 0
         """How many receipts found no room in the queue."""
         self._dropped_told = 0
@@ -272,10 +272,17 @@ class ReceiptWriter:
     def _commit(self, *, final: bool = False) -> None:
         """Write everything that waits, as one batch; what cannot be written is lost."""
         batch = []
+        size = 0
         while self._queue:
             recorded = self._queue.popleft()
             batch.append(recorded)
-            self._bytes_out += len(recorded[1]) + len(recorded[2])
+            size += len(recorded[1]) + len(recorded[2])
+        try:
+            self._commit_batch(batch, final=final)
+        finally:
+            self._bytes_out += size
+
+    def _commit_batch(self, batch: list[Recorded], *, final: bool) -> None:
         dropped = self._dropped
         gap = dropped - self._dropped_told + self._failed - self._failed_told
         try:

@@ -29,7 +29,7 @@ from ferrule.errors import FerruleError, SetupError, SupervisorFailed
 from ferrule.settings.sources import active
 from ferrule.supervision.child import Child, Ready
 from ferrule.supervision.restart import RestartPlan
-from ferrule.supervision.signals import Shutdown, run_program
+from ferrule.supervision.signals import Shutdown, run_coroutine
 from ferrule.supervision.supervisor import Supervisor
 from ferrule.transports.contract import InheritingListener
 from ferrule.transports.registry import TRANSPORTS
@@ -403,8 +403,7 @@ def oversee(
         recycle=RecycleRule(max_age, max_memory),
         ready_timeout=ready_timeout,
     )
-    runner = asyncio.Runner()
-    code = run_program(runner, Overseer(oversight).run, runner.close)
+    code = run_coroutine(Overseer(oversight).run)
     if code:
         sys.stderr.flush()
         os._exit(code)

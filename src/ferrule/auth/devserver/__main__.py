@@ -12,6 +12,7 @@ from ferrule.auth.devserver.clients import RegisteredClient
 from ferrule.auth.devserver.profile import PROFILES
 from ferrule.auth.devserver.server import DevServer
 from ferrule.errors import FerruleError
+from ferrule.supervision.signals import run_coroutine
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             clients=list(map(_client, options.client)),
         )
         with suppress(KeyboardInterrupt):
-            asyncio.run(_serve(server))
+            run_coroutine(lambda: _serve(server))
     except FerruleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None

@@ -114,7 +114,8 @@ def text_of(data: object) -> str:
         text = f"{type(data).__name__}: {data}"
     else:
         text = str(data)
-    return text[:MAX_TEXT].encode(errors="backslashreplace").decode()
+    # An escape is longer than what it stands for.
+    return text[:MAX_TEXT].encode(errors="backslashreplace").decode()[:MAX_TEXT]
 
 
 if TYPE_CHECKING:

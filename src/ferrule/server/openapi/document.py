@@ -17,6 +17,8 @@ PATH = re.compile(r"/(?:[^/\\\x00-\x20\x7f][^\\\x00-\x20\x7f]*)?")
 """One slash, then whatever can be seen: neither a second slash, which begins a host, nor a backslash, taken for one."""
 MAX_HOPS = 64
 """How many references may stand one behind the other."""
+MAX_PARAMETERS = 100_000
+"""How many parameters all operations may have: paths that refer to one path share what that one has."""
 
 
 class Document:
@@ -86,6 +88,7 @@ class Document:
 
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield each operation: its method, its path, and what is said about it with what its path says for all."""
+        count = 0
         for path, item in (self.root.get("paths") or {}).items():
             if not isinstance(path, str) or not PATH.fullmatch(path):
                 # Anything else could be an address of its own, where the client's credentials would go.
@@ -97,6 +100,9 @@ class Document:
                 if method in whole:
                     said = self.follow(whole[method], f"{method.upper()} {path}")
                     said["parameters"] = [*(whole.get("parameters") or ()), *(said.get("parameters") or ())]
+                    count += len(said["parameters"])
+                    if count > MAX_PARAMETERS:
+                        raise SetupError(f"the OpenAPI document has over {MAX_PARAMETERS:,} parameters of operations")
                     yield method.upper(), path, said
 
 

@@ -38,6 +38,8 @@ from ferrule.validation.checker import LateSchema
 
 LONGEST = 64
 """Some hosts refuse names that are longer."""
+LONGEST_ENDING = 8
+"""How much of it a number may take."""
 
 
 class Names:
@@ -46,16 +48,20 @@ class Names:
     def __init__(self, chosen: Mapping[str, str]) -> None:
         self._chosen = chosen
         self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+        """The number that may be free for the next operation of a name, by how such names begin."""
 
     def name(self, operation: Operation) -> str:
         """Return the name that was chosen for an operation, else its id, else one made of its method and path."""
         name = self._chosen.get(operation.identity) or self._chosen.get(operation.place) or _made(operation)
         unique = name
-        number = 2
+        stem = name[: LONGEST - LONGEST_ENDING]
+        number = self._next.get(stem, 2)
         while unique in self._taken:
             ending = f"_{number}"
             unique = name[: LONGEST - len(ending)] + ending
             number = number + 1
+        self._next[stem] = number
         self._taken.add(unique)
         return unique
 

@@ -22,6 +22,8 @@ MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "de
 SINGLE = frozenset({"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"})
 MAX_PARTS = 1_000_000
 """How many schemas of one document are written: by its aliases, a short YAML file can stand for any number of them."""
+MAX_DATA = 32 * 1024 * 1024
+"""How many characters the texts, examples and defaults in all these schemas may have, aliases written out."""
 HIDDEN = {"request": "readOnly", "answer": "writeOnly"}
 
 
@@ -33,6 +35,9 @@ class Schemas:
         self._definitions: dict[tuple[Side, str], tuple[dict[str, Any], frozenset[str]]] = {}
         self._names: dict[str, str] = {}
         self._count = 0
+        self._data = 0
+        self._lengths: dict[int, int] = {}
+        """Of the objects and lists of the document that are data, since aliases lead to the same ones."""
 
     def whole(self, schema: object, side: Side) -> dict[str, Any]:
         """Return a schema that stands alone."""
@@ -131,7 +136,26 @@ class Schemas:
             return {name: self._written(item, side, needed) for name, item in value.items()}
         if word in SINGLE and isinstance(value, Mapping):
             return self._written(value, side, needed)
+        self._data += self._length(value)
+        if self._data > MAX_DATA:
+            raise SetupError(f"the schemas of the OpenAPI document hold more than {MAX_DATA:,} characters of data")
         return value
+
+    def _length(self, value: object) -> int:
+        """Return about how many characters a value has as JSON; each object and list of the document is read once."""
+        if isinstance(value, str):
+            return 1 + len(value)
+        if isinstance(value, dict):
+            parts = [*value, *value.values()]
+        elif isinstance(value, list):
+            parts = value
+        else:
+            return 1
+        length = self._lengths.get(id(value))
+        if length is None:
+            length = 1 + sum(map(self._length, parts))
+            self._lengths[id(value)] = length
+        return length
 
     def _hide(self, schema: Mapping[str, object], written: dict[str, Any], side: Side) -> None:
         """Leave out properties that this side never sees."""
