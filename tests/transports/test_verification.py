@@ -67,6 +67,25 @@ def test_each_verdict_is_reported_once(answer: Any, verdict: str) -> None:
     assert {labels: child.value for labels, child in children.items()} == {(verdict, "tcp"): 1}
 
 
+@pytest.mark.parametrize(
+    ("answer", "verdict"),
+    [
+        (Principal(subject="ada", issuer="issuer"), "accepted"),
+        (Principal(subject="ada", issuer="issuer", expires=1.0), "refused"),
+        (ANONYMOUS, "anonymous"),
+        (Unauthorized("no"), "refused"),
+        ("nonsense", "failed"),
+        (later, "accepted"),
+    ],
+)
+def test_metrics_alone_count_each_verdict_once(answer: Any, verdict: str) -> None:
+    metrics = Metrics()
+    verification = Verification(Says(answer), transport="tcp", observer=Observers([MetricsRecorder(metrics)]))
+    asyncio.run(verification.verdict(RequestFacts(transport="tcp")))
+    children = metrics.counter("ferrule_auth_checks_total").children
+    assert {labels: child.value for labels, child in children.items()} == {(verdict, "tcp"): 1}
+
+
 def test_nonsense_that_a_verifier_returns_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """It may be the token, or what somebody has made of it."""
     verdict = asyncio.run(Verification(Says({"token": "s3cret"})).verdict(RequestFacts(transport="http")))

@@ -301,11 +301,10 @@ def der_signature(first: bytes, second: bytes) -> bytes:
     second = second.lstrip(b"\0")
     if not second or second[0] >= 0x80:
         second = b"\0" + second
-    numbers = b"\x02%c%b\x02%c%b" % (len(first), first, len(second), second)
-    size = len(numbers)
+    size = 4 + len(first) + len(second)
     if size < 0x80:
-        return b"\x30%c%b" % (size, numbers)
-    return b"\x30\x81%c%b" % (size, numbers)
+        return b"\x30%c\x02%c%b\x02%c%b" % (size, len(first), first, len(second), second)
+    return b"\x30\x81%c\x02%c%b\x02%c%b" % (size, len(first), first, len(second), second)
 
 
 def _ed25519_check(public: Ed25519PublicKey) -> SignatureCheck:
@@ -341,15 +340,12 @@ def read_header(token: str) -> dict[str, Any]:
     return read_part(token.partition(".")[0])
 
 
-def split_token(token: str) -> tuple[str, str, str]:
+def split_token(token: str) -> list[str]:
     """Return header, payload and signature of a token as they are written, which prove nothing; raises BadToken."""
     parts = token.split(".", 3)
-    if len(parts) != 3:
+    if len(parts) != 3 or not all(parts) or len(parts[0]) > LONGEST_HEADER:
         raise BadToken("the token is no signed token")
-    header, payload, signature = parts
-    if not header or not payload or not signature or len(header) > LONGEST_HEADER:
-        raise BadToken("the token is no signed token")
-    return header, payload, signature
+    return parts
 
 
 def read_part(part: str) -> dict[str, Any]:
@@ -375,14 +371,13 @@ def read_object(raw: bytes) -> dict[str, Any]:
     if len(raw) > MAX_NESTING and nests_too_deep(raw):
         raise BadToken("a part of the token is nested too deep")
     try:
-        found = msgspec.json.decode(raw)
-        if type(found) is dict:
-            # A comma stands before each member but the first. With no other comma, no object has a member twice.
-            if raw.count(b",") == len(found) - 1:
-                return found
-            # Issuers write JSON as we do. What comes out as it came in lacks no member that came twice.
-            if msgspec.json.encode(found) == raw:
-                return found
+        found = _decode_object(raw)
+        # A comma stands before each member but the first. With no other comma, no object has a member twice.
+        if raw.count(b",") == len(found) - 1:
+            return found
+        # Issuers write JSON as we do. What comes out as it came in lacks no member that came twice.
+        if msgspec.json.encode(found) == raw:
+            return found
     except (ValueError, msgspec.MsgspecError, RecursionError):
         # What is no JSON to both is refused below.
         pass
@@ -410,4 +405,5 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant)

@@ -363,6 +363,9 @@ class TransportMeter(Protocol):
     def notified(self, method: str) -> None:
         """Called when a notification came."""
 
+    def verified(self, verdict: Verdict) -> None:
+        """Called when a verifier was asked who a caller is."""
+
 
 class Meter(Protocol):
     """What an observer has that needs no values of what is usual: how often, and how long it took, is enough."""

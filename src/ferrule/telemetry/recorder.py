@@ -102,6 +102,7 @@ class TransportRecorder:
         self._open_connections: Gauge | None = None
         """How many connections this transport has, once there was one."""
         self._notifications = metrics.counter("ferrule_notifications_total")
+        self._auth_checks = metrics.counter("ferrule_auth_checks_total")
 
     def of(self, revision: str) -> RevisionRecorder:
         """Return what records the requests of one revision."""
@@ -136,6 +137,10 @@ class TransportRecorder:
     def notified(self, method: str) -> None:
         """Called when a notification came."""
         self._notifications.labels(kind_of_notification(method)).value += 1
+
+    def verified(self, verdict: Verdict) -> None:
+        """Called when a verifier was asked who a caller is."""
+        self._auth_checks.labels(verdict, self.name).value += 1
 
 
 class LinkRecorder:

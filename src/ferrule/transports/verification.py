@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,7 @@ class Verification:
         observer: Observers | None = None,
     ) -> None:
         self.verifier = verifier
-        self._transport = transport
-        self._observer = observer
+        self._report = _report_to(observer, transport)
         self.open_to_all = type(verifier) is AllowAll
         """Whether nobody need be asked about a caller without a certificate."""
         self.clock = clock
@@ -54,28 +54,21 @@ class Verification:
         try:
             answer = self.verifier.verify(facts)
         except Refusal as refusal:
-            return self._reported(refusal)
+            return self._settle(refusal)
         except Exception as error:
-            return self._reported(_failed(error))
-        verdict: Verdict
-        if isinstance(answer, Principal):
-            verdict = self._unexpired(answer)
-        elif inspect.isawaitable(answer):
+            return self._settle(_failed(error))
+        if not isinstance(answer, Principal) and inspect.isawaitable(answer):
             return answer
-        else:
-            verdict = self._checked(answer)
-        if self._observer is None:
-            return verdict
-        return self._reported(verdict)
+        return self._settle(answer)
 
     async def wait(self, pending: Awaitable[Verdict]) -> Verdict:
         """Return a verdict that takes a while, within the verifier's time."""
-        return self._reported(await self._awaited(pending))
+        return self._settle(await self._awaited(pending))
 
-    async def _awaited(self, pending: Awaitable[Verdict]) -> Verdict:
+    async def _awaited(self, pending: Awaitable[Verdict]) -> object:
         try:
             async with asyncio.timeout(self.verifier.timeout):
-                answer = await pending
+                return await pending
         except TimeoutError:
             logger.error("%s took longer than %g s", type(self.verifier).__name__, self.verifier.timeout)
             return Refusal(TOO_SLOW, status=503, headers=RETRY_AFTER)
@@ -83,7 +76,6 @@ class Verification:
             return refusal
         except Exception as error:
             return _failed(error)
-        return self._checked(answer)
 
     async def verdict(self, facts: RequestFacts) -> Verdict:
         """Return the verdict on a caller, however long it takes within the verifier's time."""
@@ -92,32 +84,31 @@ class Verification:
             return answer
         return await self.wait(answer)
 
-    def _checked(self, answer: object) -> Verdict:
+    def _settle(self, answer: object) -> Verdict:
+        """Return what an answer of the verifier means, and report it to observers."""
+        verdict: Principal | Anonymous | Refusal
+        said: observer.Verdict
         if isinstance(answer, Principal):
-            return self._unexpired(answer)
-        if isinstance(answer, Anonymous | Refusal):
-            return answer
-        kind = type(self.verifier).__name__
-        # What it is stays out of the log: who returns nonsense may return the token.
-        what = type(answer).__name__
-        return _failed(TypeError(f"{kind}.verify returned a {what}: not a Principal, ANONYMOUS or a Refusal"))
-
-    def _unexpired(self, principal: Principal) -> Principal | Refusal:
-        expires = principal.expires
-        if expires is not None and self.clock() >= expires:
-            return Unauthorized(EXPIRED)
-        return principal
-
-    def _reported(self, verdict: Verdict) -> Verdict:
-        """Report a verdict to observers, and return it."""
-        if self._observer is not None:
-            said: observer.Verdict = "anonymous"
-            if isinstance(verdict, Principal):
-                said = "accepted"
-            elif isinstance(verdict, Refusal):
-                # A verifier that fails or takes too long is our own trouble, not the caller's.
-                said = "failed" if (verdict.status or 0) >= 500 else "refused"
-            self._observer.caller_verified(self._transport, said)
+            expires = answer.expires
+            if expires is None or self.clock() < expires:
+                self._report("accepted")
+                return answer
+            verdict = Unauthorized(EXPIRED)
+        elif isinstance(answer, Anonymous | Refusal):
+            verdict = answer
+        else:
+            kind = type(self.verifier).__name__
+            # What it is stays out of the log: who returns nonsense may return the token.
+            what = type(answer).__name__
+            verdict = _failed(TypeError(f"{kind}.verify returned a {what}: not a Principal, ANONYMOUS or a Refusal"))
+        if isinstance(verdict, Anonymous):
+            said = "anonymous"
+        elif (verdict.status or 0) >= 500:
+            # A verifier that fails or takes too long is our own trouble, not the caller's.
+            said = "failed"
+        else:
+            said = "refused"
+        self._report(said)
         return verdict
 
     def watch(self, identity: Principal | None, facts: RequestFacts, end: Callable[[], None]) -> CallerWatch | None:
@@ -126,17 +117,18 @@ class Verification:
             return None
         return CallerWatch(self, identity, facts, end)
 
-    def kept_until(self, verdict: Principal | Anonymous) -> float:
-        """Return until when a verdict also holds for further requests with the same head, by `clock`."""
-        until = self.clock() + self.verifier.keep
-        if isinstance(verdict, Principal):
-            if verdict.confirmation:
-                # A proof of possession is for one request (RFC 9449 §4.3).
-                return 0.0
-            expires = verdict.expires
-            if expires is not None and expires < until:
-                return expires
-        return until
+
+def _report_to(observer: Observers | None, transport: str) -> Callable[[observer.Verdict], None]:
+    """Return what is called with each verdict."""
+    if observer is None:
+        return _report_to_nobody
+    if observer.meter is not None:
+        return observer.meter.over(transport).verified
+    return partial(observer.caller_verified, transport)
+
+
+def _report_to_nobody(verdict: observer.Verdict) -> None:
+    """Do nothing."""
 
 
 def require_verified(verifier: Verifier, host: str, what: str, *, client_ca: object, allow_remote: bool) -> None:

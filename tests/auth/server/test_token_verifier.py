@@ -126,6 +126,14 @@ def test_a_token_that_expires_is_refused_though_it_is_known() -> None:
     assert challenge_of(judged(shown, by))["error"] == "invalid_token"
 
 
+def test_a_token_that_is_checked_each_time_is_not_kept() -> None:
+    by = verifier()
+    by.keep_good = 0.0
+    let_in(token(), by)
+    let_in(token(), by)
+    assert len(by.cache) == 0
+
+
 def test_a_bad_token_is_refused_without_another_look_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     by = verifier(clock=clock)

@@ -135,8 +135,9 @@ class SignedTokens(TokenVerifier):
             scopes = self.resource.hierarchy.expand(scopes)
         principal = self.rules.principal(claims, scopes, "jwt")
         until = now + self.keep_good
-        if principal.expires is not None and principal.expires < until:
-            until = principal.expires
+        expires = principal.expires
+        if expires is not None and expires < until:
+            until = expires
         return KnownToken(principal, until, key.digest)
 
     def _read_header(self, written: str) -> tuple[str, str]:

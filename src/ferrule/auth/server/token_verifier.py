@@ -76,7 +76,8 @@ class Credentials(Struct, frozen=True):
 def is_token(text: str) -> bool:
     """Return whether a text can be a token at all (RFC 6750 §2.1)."""
     body = text.rstrip("=")
-    return body != "" and body.isascii() and not body.encode().translate(None, TOKEN_CHARACTERS)
+    # What is not ASCII becomes a `?`, which no token has.
+    return body != "" and not body.encode("ascii", "replace").translate(None, TOKEN_CHARACTERS)
 
 
 def read_credentials(facts: RequestFacts) -> Credentials | None:
@@ -208,7 +209,8 @@ class TokenVerifier(Verifier):
                 return self._wait(running, facts, shown, token, resource)
         except (BadToken, CannotCheck) as reason:
             return self._refused(facts, shown, token, reason, resource, now)
-        self.cache.keep(token, found)
+        if found.until > now:
+            self.cache.keep(token, found)
         if found.principal.scopes:
             self._note_scopes(found.principal)
         return self._judge(facts, shown, found, resource, now)
@@ -319,7 +321,8 @@ class TokenVerifier(Verifier):
         principal = known.principal
         dpop = shown.scheme == DPOP
         proof = None
-        if principal.expires is not None and now >= principal.expires:
+        expires = principal.expires
+        if expires is not None and now >= expires:
             return self.resource.invalid(resource, "the token has expired", dpop=dpop)
         if dpop or principal.confirmation or self._needs_proof:
             try:

@@ -162,12 +162,20 @@ class Callers:
         return facts_of(request, self._transport, self.endpoints.get(request.path, ""))
 
     def _note(self, request: HttpRequest, verdict: Principal | Anonymous) -> None:
+        """Note with a request who sent it, and until when that also holds for others with the same head."""
+        verifier = self._verification.verifier
+        now = self._verification.clock()
+        until = now + verifier.keep
         if isinstance(verdict, Principal):
             request.identity = verdict
-        request.until = self._verification.kept_until(verdict)
-        recheck = self._verification.verifier.recheck
-        if recheck:
-            request.recheck_at = self._verification.clock() + recheck
+            if verdict.confirmation:
+                # A proof of possession is for one request (RFC 9449 §4.3).
+                until = 0.0
+            elif verdict.expires is not None and verdict.expires < until:
+                until = verdict.expires
+        request.until = until
+        if verifier.recheck:
+            request.recheck_at = now + verifier.recheck
 
     def watch(self, request: HttpRequest, end: Callable[[], None]) -> CallerWatch | None:
         """End a connection that a request has opened with the right of its sender to it."""

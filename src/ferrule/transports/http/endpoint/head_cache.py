@@ -36,6 +36,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 NOTHING_READ = mirror.Peek()
+NO_FACTS = RequestFacts(transport="")
 peek = mirror.peek
 
 
@@ -189,7 +190,7 @@ class Expiring:
         self._until = until
         self._headers: dict[bytes, bytes] = {}
         """Of the request that was last verified: a head is a connection's own, so its facts are too."""
-        self._facts: RequestFacts | None = None
+        self._facts = NO_FACTS
         """What a verifier may know of that request."""
 
     def take(self, request: HttpRequest, responder: Responder) -> None:
@@ -197,12 +198,10 @@ class Expiring:
         if self._clock() < self._until:
             self._decided.take(request, responder)
             return
-        callers = self._callers
-        facts = self._facts
-        if facts is None or request.headers is not self._headers:
-            facts = self._facts = callers.facts(request)
+        if request.headers is not self._headers:
+            self._facts = self._callers.facts(request)
             self._headers = request.headers
-        callers.verify(request, responder, self._verified, facts)
+        self._callers.verify(request, responder, self._verified, self._facts)
 
     def _verified(self, request: HttpRequest, responder: Responder) -> None:
         self._until = request.until
