@@ -304,7 +304,8 @@ def read(
 
     `beside` are options that are taken elsewhere, and `hints` what to write for names of other libraries.
     """
-    require_known(where, given, (*struct.__struct_fields__, *beside), hints)
+    if given:
+        require_known(where, given, (*struct.__struct_fields__, *beside), hints)
     try:
         return struct(**given)
     except (SetupError, TypeError) as reason:
