@@ -91,9 +91,7 @@ KNOWN_CODES = STANDARD_CODES | frozenset(
     {ErrorCode.HEADER_MISMATCH.value, ErrorCode.MISSING_CAPABILITY.value, ErrorCode.UNSUPPORTED_VERSION.value}
 )
 
-_read_journal = msgspec.json.Decoder(Journal).decode
 _read_responses = msgspec.json.Decoder(dict[str, Raw]).decode
-_read_requests = msgspec.json.Decoder(dict[str, InputRequest]).decode
 _read_text = msgspec.json.Decoder(str).decode
 _write = msgspec.json.Encoder().encode
 
@@ -181,7 +179,7 @@ class Stateless:
             payload = self._sealing.seal.open(
                 call.params.request_state, binding=self._binding(call), now=self._sealing.now()
             )
-            journal = _read_journal(payload)
+            journal = msgspec.json.decode(payload, type=Journal)
         return Answers(journal, _responses(call.params.input_responses))
 
     def _binding(self, call: Call) -> bytes:
@@ -281,7 +279,7 @@ class Stateless:
     def _relayed_round(self, call: Call, members: dict[str, Raw]) -> InputRequired:
         """Ask what another peer asks, with its state inside ours: it is bound to this caller and this request."""
         try:
-            requests = _read_requests(members.get("inputRequests", Raw(b"{}")))
+            requests = msgspec.json.decode(members.get("inputRequests", Raw(b"{}")), type=dict[str, InputRequest])
             state = _read_text(members.get("requestState", Raw(b'""')))
         except (msgspec.DecodeError, RecursionError) as reason:
             raise Internal(f"the server behind this one asks in a form that cannot be read: {reason}") from None

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import compress
 from sys import modules
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from ferrule.errors import SetupError
 
@@ -283,13 +285,11 @@ def check(settings: Struct, where: str = "") -> None:
 
 
 def _changed(settings: Struct) -> Iterator[tuple[str, object]]:
-    names = settings.__struct_fields__
+    values = structs.astuple(settings)
     defaults = settings.__struct_defaults__
-    required = len(names) - len(defaults)
-    for position, name in enumerate(names):
-        value = getattr(settings, name)
-        if position < required or value is not defaults[position - required]:
-            yield name, value
+    required = len(values) - len(defaults)
+    is_changed = [*(True,) * required, *map(operator.is_not, values[required:], defaults)]
+    yield from compress(zip(settings.__struct_fields__, values, strict=True), is_changed)
 
 
 def read(
@@ -304,7 +304,8 @@ def read(
 
     `beside` are options that are taken elsewhere, and `hints` what to write for names of other libraries.
     """
-    require_known(where, given, (*struct.__struct_fields__, *beside), hints)
+    if given:
+        require_known(where, given, (*struct.__struct_fields__, *beside), hints)
     try:
         return struct(**given)
     except (SetupError, TypeError) as reason:

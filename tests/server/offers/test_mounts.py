@@ -120,6 +120,15 @@ class TestCosts:
         (mount,) = app.mounts
         assert entry.fast_path.invoke is mount.child.tools.catalogue.get("forecast").fast_path.invoke
 
+    async def test_a_limit_holds_for_a_tool_s_own_server_and_its_host_together(self):
+        app = Server("host")
+        child = Server("child")
+        child.add_tool("work", lambda: "done", max_concurrent=2)
+        app.mount(child, "c")
+        mounted = app.offers.tools.catalogue.get("c_work")
+        assert mounted.places is child.offers.tools.catalogue.get("work").places
+        assert mounted.places.limit == 2
+
     async def test_the_list_is_encoded_once(self, wire):
         app = hosting()
         async with wire(app) as peer:

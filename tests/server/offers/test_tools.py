@@ -1,6 +1,7 @@
 """Tools: what a call gives, how it fails, and what a client is told about them."""
 
 import asyncio
+import gc
 import logging
 import threading
 from dataclasses import dataclass
@@ -912,3 +913,23 @@ async def test_a_server_checks_what_comes_in_who_calls_how_often_and_what_goes_o
         assert (await ada.call("open_door", {"number": 2}))["result"]["structuredContent"] == {"result": 2}
         assert "Rate limit" in (await ada.call("open_door", {"number": 2}))["error"]["message"]
         assert opened == [13, 7, 2]
+
+
+def objects_of_tools(tools: list[Any]) -> float:
+    """Return how many objects that the collector looks at each of these tools keeps."""
+    app = Server("many")
+    app.add_tool("first", tools[0])
+    gc.collect()
+    before = len(gc.get_objects())
+    for number, tool in enumerate(tools):
+        app.add_tool(f"tool_{number}", tool)
+    gc.collect()
+    return (len(gc.get_objects()) - before) / len(tools)
+
+
+def test_a_tool_that_nobody_calls_has_little_ready():
+    def look_up(query: str, limit: int = 10, labels: list[str] | None = None) -> str:
+        """Look something up."""
+        return query
+
+    assert objects_of_tools([look_up] * 100) < 25

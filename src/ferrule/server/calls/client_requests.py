@@ -28,8 +28,6 @@ from ferrule.server.hosting.link_state import ProgressNotices
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
 
-_read_message = msgspec.json.Decoder(CreateMessageResult).decode
-_read_roots = msgspec.json.Decoder(ListRootsResult).decode
 _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
 
@@ -141,7 +139,7 @@ class ClientRequests:
         }
         raw = (await self._learn([sample_question(messages, max_tokens, key, options)]))[0]
         try:
-            return _read_message(raw)
+            return msgspec.json.decode(raw, type=CreateMessageResult)
         except msgspec.ValidationError as reason:
             raise ToolError(f"the client's model gave no usable answer: {reason}") from None
 
@@ -149,7 +147,7 @@ class ClientRequests:
         """Ask the client for the folders it works in."""
         raw = (await self._learn([Question("roots/list", {}, key)]))[0]
         try:
-            return _read_roots(raw).roots
+            return msgspec.json.decode(raw, type=ListRootsResult).roots
         except msgspec.ValidationError as reason:
             raise ToolError(f"the client gave no usable roots: {reason}") from None
 

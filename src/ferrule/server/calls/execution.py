@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ferrule.errors import SetupError
@@ -59,6 +59,33 @@ def run_for(
         return run, None
     places = Slots(crowding.max_concurrent, crowding.max_waiting, crowding.what)
     return _in_turn(places, run), places
+
+
+class Running:
+    """How the function of a tool is run, alike for all copies of the tool; chosen when it is first called."""
+
+    def __init__(
+        self, binding: Binding, threads: Threads, crowding: Concurrent, budget: Budget, *, inline: bool
+    ) -> None:
+        self._binding = binding
+        self._threads = threads
+        self._crowding = crowding
+        self._budget = budget
+        self._inline = inline
+
+    @cached_property
+    def _chosen(self) -> tuple[Run, Slots | None]:
+        return run_for(self._binding, self._threads, self._crowding, self._budget, inline=self._inline)
+
+    @property
+    def start(self) -> Run:
+        """What runs it."""
+        return self._chosen[0]
+
+    @property
+    def places(self) -> Slots | None:
+        """The places its calls take, where they are counted."""
+        return self._chosen[1]
 
 
 async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, context: Context | None) -> Any:

@@ -22,8 +22,6 @@ from ferrule.server.functions.types.known import convert
 from ferrule.server.functions.types.readable import readable
 from ferrule.validation.checker import given_schema
 
-_read_answer = msgspec.json.Decoder(ElicitResult).decode
-
 PRIMITIVES = frozenset({"string", "number", "integer", "boolean"})
 KEPT_RULES = frozenset({"type", "title", "description", "default", "enum", "enumNames", "oneOf", "format"}) | {
     "minLength",
@@ -275,7 +273,7 @@ def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
 def read_elicitation(raw: Raw, schema: object = None) -> Elicitation:
     """Read the user's answer into the type that was asked for."""
     try:
-        answer = _read_answer(raw)
+        answer = msgspec.json.decode(raw, type=ElicitResult)
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidParams(f"The answer to the elicitation is malformed: {reason}") from None
     if answer.action != "accept":

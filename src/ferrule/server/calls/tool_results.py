@@ -30,20 +30,17 @@ NO_DATA = Violation("", None, "required", "there is no structured content, and t
 class ToolResults:
     """Makes the results of one tool."""
 
-    __slots__ = ("_binding", "_exact", "_policy", "_services", "_wrap")
+    __slots__ = ("_binding", "_exact", "_policy", "_services", "wrap")
 
     def __init__(
         self, services: Services, binding: Binding, wrap: Wrap, exact: object, policy: SizePolicy | None
     ) -> None:
         self._services = services
         self._binding = binding
-        self._wrap = wrap
+        self.wrap = wrap
+        """Makes a result of a value that needs no check."""
         self._exact = exact
         self._policy = policy
-
-    def of(self, outer: Services) -> ToolResults:
-        """Return the same for a server that mounts the tool's own."""
-        return ToolResults(outer, self._binding, self._wrap, self._exact, self._policy)
 
     async def finish(self, call: Call, value: object) -> CallToolResult:
         """Make the result of what the tool gave; a value of just the declared plain type needs no check."""
@@ -81,7 +78,7 @@ class ToolResults:
             self._binding.check_output(msgspec.to_builtins(value))
         elif type(value) is not self._exact:
             self._binding.check_output(value)
-        return self._wrap(value)
+        return self.wrap(value)
 
     def _check_whole(self, result: CallToolResult) -> None:
         """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""

@@ -7,6 +7,7 @@ struct made from the signature, and then the function itself.
 from __future__ import annotations
 
 import collections.abc
+import functools
 import math
 import types
 from collections.abc import Callable, Mapping
@@ -39,15 +40,21 @@ class Invoke(Protocol):
 class Binding:
     """A handler, ready to be called with raw JSON arguments."""
 
-    __slots__ = ("_output", "input_schema", "invoke", "output_schema", "signature", "wraps_output")
-
-    def __init__(self, signature: Signature, input_schema: dict[str, Any], invoke: Invoke, output: _Output) -> None:
+    def __init__(
+        self, signature: Signature, input_schema: dict[str, Any], reader: SchemaReader | None, output: _Output
+    ) -> None:
         self.signature = signature
         self.input_schema = input_schema
-        self.invoke = invoke
+        self._reader = reader
         self.output_schema = output.schema
         self.wraps_output = output.wraps
         self._output = output
+
+    @functools.cached_property
+    def invoke(self) -> Invoke:
+        """What calls the function; made for the first call, for many tools are listed and few are called."""
+        reader = self._reader or TypedReader(self.signature, self.input_schema)
+        return _invoke(self.signature, reader.reading())
 
     @property
     def name(self) -> str:
@@ -160,13 +167,12 @@ def bind(
         signature = injected(signature, context_type, in_thread)
     signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
     described = arguments_schema(signature)
-    reader: TypedReader | SchemaReader
-    if schema is None:
-        reader = TypedReader(signature, described)
-    else:
+    reader: SchemaReader | None = None
+    if schema is not None:
         reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
+        described = reader.schema
     output = _Output(signature, output_schema, content_types, describe=describe_output)
-    return Binding(signature, reader.schema, _invoke(signature, reader.reading()), output)
+    return Binding(signature, described, reader, output)
 
 
 def _read(parameter: Parameter, signature: Signature) -> Parameter:
@@ -347,6 +353,8 @@ def _is_described(signature: Signature, content_types: tuple[type, ...]) -> bool
 
 def names(annotation: object, wanted: tuple[type, ...]) -> bool:
     """Return whether an annotation names one of some types, anywhere in it."""
+    if type(annotation) is type:
+        return issubclass(annotation, wanted)
     if isinstance(annotation, type) and get_origin(annotation) is None and issubclass(annotation, wanted):
         return True
     return any(names(part, wanted) for part in get_args(annotation))

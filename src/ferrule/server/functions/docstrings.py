@@ -95,7 +95,7 @@ def _section_at(lines: list[str], index: int) -> str:
     if _is_underlined(lines, index):
         style = "numpy"
         title = line.strip().lower()
-    elif (field := re.match(_SPHINX_FIELD, line)) is not None:
+    elif line.startswith(":") and (field := re.match(_SPHINX_FIELD, line)) is not None:
         style = "sphinx"
         title = field[1]
         arguments = _SPHINX_PARAMETER
@@ -113,7 +113,7 @@ def _section_at(lines: list[str], index: int) -> str:
 
 
 def _is_underlined(lines: list[str], index: int) -> bool:
-    if index + 1 >= len(lines) or not lines[index].strip():
+    if index + 1 >= len(lines) or not lines[index + 1].startswith("---") or not lines[index].strip():
         return False
     return re.fullmatch(_UNDERLINE, lines[index + 1]) is not None
 

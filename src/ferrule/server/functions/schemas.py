@@ -105,6 +105,8 @@ _PLAIN: dict[type[mi.Type], Schema] = {
 _PLAIN_NAMES: dict[object, str] = {str: "string", int: "integer", bool: "boolean", float: "number"}
 _WRITTEN: dict[object, bytes] = {}
 """Schemas of types made of Python's own classes, by their shapes: a server's tools mostly have the same few."""
+_WRAPPED: dict[object, tuple[Schema, bool]] = {}
+"""The same of results."""
 _NUMBER_RULES = {
     "ge": "minimum",
     "gt": "exclusiveMinimum",
@@ -149,6 +151,8 @@ def _mirrored(schema: Schema) -> Schema:
 
     A null is taken all the same, and has no header.
     """
+    if ANNOTATION not in schema and "anyOf" not in schema:
+        return schema
     choices = schema.get("anyOf", ())
     given = []
     for choice in choices:
@@ -167,7 +171,19 @@ def _mirrored(schema: Schema) -> Schema:
 
 
 def wrapped_schema(type_: object) -> tuple[Schema, bool]:
-    """Describe a `readable` result as an object, and say whether it had to be put under `result` for that."""
+    """Describe a `readable` result as an object, and say whether it had to be put under `result` for that.
+
+    Tools that give the same type of Python's own share its schema: nobody changes one that is published.
+    """
+    shape = shape_of(type_)
+    if shape is None:
+        return _wrapped_schema(type_)
+    if shape not in _WRAPPED:
+        _WRAPPED[shape] = _wrapped_schema(type_)
+    return _WRAPPED[shape]
+
+
+def _wrapped_schema(type_: object) -> tuple[Schema, bool]:
     writer = _Writer("serialization")
     inner = writer.describe(type_)
     rooted = _rooted(inner, writer.definitions)

@@ -103,36 +103,33 @@ def read_signature(
     fillable = _fillable(offered, name, open_ended)
     if missing := hidden - {raw.name for raw in fillable}:
         raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
-    scope = Scope(_underlying(fn), (*content_types, *([context_type] if context_type else [])))
+    scope = Scope(_underlying(fn), content_types, context_type)
     description, texts = split_docstring(_docstring_of(fn))
-    shown = []
-    for raw in fillable:
-        if raw.name not in hidden:
-            shown.append(raw)
-    annotations = {}
+    shown = [raw for raw in fillable if raw.name not in hidden]
+    annotations, wishes = _annotations(shown, scope, f"{name}(): parameter")
+    context = _context_among(annotations, wishes, context_type, name)
+    parameters = []
     for raw in shown:
-        annotations[raw.name] = _resolve(raw.annotation, scope, f"{name}(): parameter {raw.name!r}")
-    wishes = {raw.name: wish for raw in shown if (wish := dependency_of(raw.default, annotations[raw.name]))}
-    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
-    kind = probe(fn)
-    taken = {context, *wishes}
-    parameters = tuple(_parameter(raw, annotations[raw.name], texts, name) for raw in shown if raw.name not in taken)
+        if raw.name != context and raw.name not in wishes:
+            parameters.append(_parameter(raw, annotations[raw.name], texts, name))
     _refuse_equal_keys(parameters, name)
+    kind = probe(fn)
+    is_async = inspect.iscoroutinefunction(kind)
     return Signature(
         fn=fn,
         name=name,
         description=description,
-        is_async=inspect.iscoroutinefunction(kind),
+        is_async=is_async,
         is_generator=inspect.isgeneratorfunction(kind),
         is_async_generator=inspect.isasyncgenfunction(kind),
         context_parameter=context,
-        parameters=parameters,
+        parameters=tuple(parameters),
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
         hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(own.return_annotation, scope, f"{name}(): the return type"),
         dependencies=wishes,
-        wraps_async=not inspect.iscoroutinefunction(kind) and inspect.iscoroutinefunction(inspect.unwrap(kind)),
+        wraps_async=not is_async and hasattr(kind, "__wrapped__") and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
 
 
@@ -143,18 +140,29 @@ def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str)
     for raw in _offered(fn, _own_signature(fn, name), name):
         if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
             offered.append(raw)
-    scope = Scope(_underlying(fn), (context_type,) if context_type else ())
-    place = f"{whose} → {name}(): parameter"
-    annotations = {}
-    for raw in offered:
-        annotations[raw.name] = _resolve(raw.annotation, scope, f"{place} {raw.name!r}")
-    wishes = {raw.name: wish for raw in offered if (wish := dependency_of(raw.default, annotations[raw.name]))}
-    context = _context_among({n: a for n, a in annotations.items() if n not in wishes}, context_type, name)
+    scope = Scope(_underlying(fn), (), context_type)
+    annotations, wishes = _annotations(offered, scope, f"{whose} → {name}(): parameter")
+    context = _context_among(annotations, wishes, context_type, name)
     unfilled = []
     for raw in offered:
         if raw.default is NOTHING and raw.name not in {context, *wishes}:
             unfilled.append(raw.name)
     return Provider(name, context, wishes, unfilled)
+
+
+def _annotations(
+    offered: Sequence[inspect.Parameter], scope: Scope, place: str
+) -> tuple[dict[str, Any], dict[str, Dependency]]:
+    """Resolve the annotations of parameters, and find the wishes for providers among them."""
+    annotations = {}
+    wishes = {}
+    for raw in offered:
+        name = raw.name
+        annotation = annotations[name] = _resolve(raw.annotation, scope, f"{place} {name!r}")
+        wish = dependency_of(raw.default, annotation)
+        if wish is not None:
+            wishes[name] = wish
+    return annotations, wishes
 
 
 def _own_signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
@@ -245,6 +253,8 @@ def _alias(field: Any, place: str) -> str | None:
 
 def _annotated_text(annotation: object) -> str | None:
     """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
+    if type(annotation) is type:
+        return None
     if get_origin(annotation) in (Union, types.UnionType):
         return next(filter(None, map(_annotated_text, get_args(annotation))), None)
     metadata = getattr(annotation, "__metadata__", ())
@@ -263,12 +273,14 @@ def _refuse_equal_keys(parameters: Sequence[Parameter], name: str) -> None:
             )
 
 
-def _context_among(annotations: dict[str, Any], context_type: type | None, name: str) -> str | None:
+def _context_among(
+    annotations: dict[str, Any], wishes: dict[str, Dependency], context_type: type | None, name: str
+) -> str | None:
     if context_type is None:
         return None
     found = []
     for parameter, annotation in annotations.items():
-        if _is_context(annotation, context_type):
+        if parameter not in wishes and _is_context(annotation, context_type):
             found.append(parameter)
     if len(found) > 1:
         raise SetupError(f"{name}() takes two contexts, {found[0]!r} and {found[1]!r}: keep one")
@@ -297,14 +309,12 @@ _find_words = re.compile(r"\w+").findall
 class Scope:
     """The names that the annotations of a function may use."""
 
-    def __init__(self, function: object, known: tuple[type, ...]) -> None:
+    def __init__(self, function: object, content_types: tuple[type, ...], context_type: type | None) -> None:
         self.globals: dict[str, Any] = getattr(function, "__globals__", {})
         self.locals: dict[str, Any] = {}
         """What goes before them."""
-        for type_ in known:
-            # They resolve even when imported for type checking only.
-            if type_.__name__ not in self.globals:
-                self.locals[type_.__name__] = type_
+        self.known = _by_name(content_types, context_type)
+        """What goes after them: these resolve even when imported for type checking only."""
         for parameter in getattr(function, "__type_params__", ()):
             self.locals[parameter.__name__] = parameter
         code = getattr(function, "__code__", None)
@@ -314,12 +324,19 @@ class Scope:
             with contextlib.suppress(ValueError):
                 self.locals[name] = cell.cell_contents
 
+    def before_globals(self) -> dict[str, Any]:
+        """Return all names beside the globals, for who looks among those last."""
+        names = {name: type_ for name, type_ in self.known.items() if name not in self.globals}
+        return names | self.locals
+
     def plain_class(self, annotation: object) -> type | None:
         """Return the class that an annotation is, or is the bare name of; None for whatever has to be resolved."""
         if isinstance(annotation, str):
             found = self.locals.get(annotation, NOTHING)
             if found is NOTHING:
                 found = self.globals.get(annotation, NOTHING)
+            if found is NOTHING:
+                found = self.known.get(annotation, NOTHING)
             if found is NOTHING:
                 found = vars(builtins).get(annotation)
         else:
@@ -332,6 +349,14 @@ class Scope:
         if not names <= PYTHONS_OWN:
             return False
         return self.globals.keys().isdisjoint(names) and self.locals.keys().isdisjoint(names)
+
+
+@functools.cache
+def _by_name(content_types: tuple[type, ...], context_type: type | None) -> dict[str, type]:
+    known = {type_.__name__: type_ for type_ in content_types}
+    if context_type is not None:
+        known[context_type.__name__] = context_type
+    return known
 
 
 _resolved: dict[str, Any] = {}
@@ -354,7 +379,7 @@ def _resolve(annotation: object, scope: Scope, place: str) -> Any:
 def _evaluated(annotation: object, scope: Scope, place: str) -> Any:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
-        return typing.get_type_hints(holder, scope.globals, scope.locals, include_extras=True)["it"]
+        return typing.get_type_hints(holder, scope.globals, scope.before_globals(), include_extras=True)["it"]
     except (NameError, SyntaxError, TypeError, AttributeError) as error:
         raise SetupError(
             f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
@@ -415,5 +440,5 @@ def _name_of(fn: object) -> str:
 def _docstring_of(fn: object) -> str | None:
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
-        return inspect.getdoc(fn)
+        return fn.__doc__ if isinstance(fn.__doc__, str) else inspect.getdoc(fn)
     return type(fn).__call__.__doc__ or type(fn).__doc__

@@ -32,6 +32,8 @@ logger = logging.getLogger("ferrule.auth")
 OWN_PROCESS = frozenset({"stdio", "memory"})
 """Transports whose peer owns this process, or is in it: it may do whatever this process may."""
 
+NO_TAGS: frozenset[str] = frozenset()
+
 Handler = Callable[[Call], Awaitable[Any]]
 Visible = Callable[[Context[Any]], bool]
 
@@ -145,7 +147,7 @@ class Entry:
         """Makes the context of a call, where the handler or one of its providers takes one."""
         self.logs = False
         """Whether its handler may send log messages."""
-        self.tags = frozenset(tags or ())
+        self.tags = frozenset(tags) if tags else NO_TAGS
         self.scopes = require_scopes(scopes, "scopes")
         """What its callers need, besides what every caller of the server does."""
         self.visible = visible

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -14,11 +15,12 @@ from ferrule.runtime.dispatch import composed
 from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 from ferrule.server.calls.context import Context, MountedContext
-from ferrule.server.calls.execution import Concurrent, run_for
+from ferrule.server.calls.execution import Concurrent, Running
 from ferrule.server.calls.media import Linkable
 from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.calls.results import wrapper_for, writer_for
 from ferrule.server.calls.services import Services
+from ferrule.server.calls.slots import Slots
 from ferrule.server.calls.tool_results import ToolResults
 from ferrule.server.functions.binder import Binding, InvalidArguments, names
 from ferrule.server.middleware.stack import AnyLayer, checked, surrounding
@@ -126,10 +128,18 @@ class ToolEntry(Entry):
         self.source: ToolEntry | None = None
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
-        self.fast_path: FastPath | None = None
-        """The shortest path to its answer, where there is one: prepared when it is offered."""
         self.links = False
         """Whether a result may be a link that is read as a resource."""
+
+    fast_path: FastPath | None
+    """The shortest path to its answer, where there is one: found when it is first called."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Find the fast path: many tools are listed, few are called."""
+        if name != "fast_path":
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        self.fast_path = None if self.handler is not None else self.find_fast_path()
+        return self.fast_path
 
     async def answer(self, call: Call) -> CallToolResult:
         """Run the tool, and leave what it raises to whoever asked for it."""
@@ -170,10 +180,15 @@ class ToolEntry(Entry):
             self.handler = composed(self.handler or self.answer, layers)
         if self.mount_path:
             inner = copy.copy(self)
-            inner.fast_path = None if inner.handler is not None else inner.find_fast_path()
+            inner.forget_fast_path()
             around = through(self.mount_path, "tools/call", lambda call: runner.call_whole(call, inner))
             self.handler = around or self.handler
-        self.fast_path = None if self.handler is not None else self.find_fast_path()
+        self.forget_fast_path()
+
+    def forget_fast_path(self) -> None:
+        """Let the shortest path be found again."""
+        with suppress(AttributeError):
+            del self.fast_path
 
     def prepare_mounted(self, name: str, outer: Services, runner: Runner) -> None:
         """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
@@ -195,7 +210,7 @@ class ToolEntry(Entry):
 class FunctionTool(ToolEntry):
     """A tool whose calls run a function."""
 
-    __slots__ = ("_results", "_start", "_write", "binding", "exact", "places", "plain")
+    __slots__ = ("_finishes_for", "_policy", "_results", "_running", "binding", "exact", "plain")
 
     def __init__(self, services: Services, tool: Tool, binding: Binding, options: ToolOptions) -> None:
         policy = policy_of(services.settings, options, binding, tool.name)
@@ -217,37 +232,57 @@ class FunctionTool(ToolEntry):
         self.binding = binding
         crowding = Concurrent(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
         budget = WHOLE_MESSAGE if policy is None else policy.budget
-        self._start, self.places = run_for(binding, services.threads, crowding, budget, inline=options.inline)
+        self._running = Running(binding, services.threads, crowding, budget, inline=options.inline)
         self.exact: type | None = None
         if binding.returns in EXACT and options.output_schema is None:
             self.exact = binding.returns
-        wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
-        self._write = writer_for(wrap)
-        self._results = ToolResults(services, binding, wrap, self.exact, policy)
+        self._policy = policy
+        self._finishes_for = services
+        self._results: ToolResults | None = None
         self.plain = policy is None and options.max_concurrent is None
         """Whether all there is to do is to run the function in its own way and wrap its value."""
         self.links = (policy is not None and policy.kind == "spill") or names(binding.returns, (Linkable,))
         self.logs = binding.context_parameter is not None
+
+    @property
+    def places(self) -> Slots | None:
+        """The places its calls take, where they are counted."""
+        return self._running.places
+
+    def results(self) -> ToolResults:
+        """Return what makes its results."""
+        if self._results is None:
+            binding = self.binding
+            wrap = wrapper_for(binding.returns, binding.output_schema, binding.wraps_output, binding.to_plain)
+            self._results = ToolResults(self._finishes_for, binding, wrap, self.exact, self._policy)
+        return self._results
 
     async def answer(self, call: Call) -> CallToolResult:
         """Run the function in its own way and make a result of what it gives."""
         context = None
         if self.context is not None:
             context = self.context(call, self.services)
-        return await self._results.finish(call, await self._start(call.params.arguments, context))
+        return await self.results().finish(call, await self._running.start(call.params.arguments, context))
 
     def find_fast_path(self) -> FastPath | None:
         """Return the short way, if running the function and wrapping its value is all there is to do."""
         if not self.plain:
             return None
-        results = self._results
+        results = self.results()
         return FastPath(
-            self._start, self.context, self.services, self.exact, self._write, results.wrapped, results.finish
+            self._running.start,
+            self.context,
+            self.services,
+            self.exact,
+            writer_for(results.wrap),
+            results.wrapped,
+            results.finish,
         )
 
     def finish_for(self, outer: Services) -> None:
         """Keep what is too large for its answer where the client of this server finds it."""
-        self._results = self._results.of(outer)
+        self._finishes_for = outer
+        self._results = None
 
 
 class ObjectTool(ToolEntry):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 import enum
 import sys
 import types
@@ -108,7 +107,7 @@ class _Rewriting:
         return rewritten
 
     def _field(self, field: RecordField) -> RecordField:
-        return dataclasses.replace(field, type=self.rewrite(field.type))
+        return field._replace(type=self.rewrite(field.type))
 
     def rewrite(self, type_: object) -> Any:
         origin = get_origin(type_)

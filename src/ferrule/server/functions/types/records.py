@@ -22,8 +22,7 @@ _MARKS = {"__struct_fields__", "__attrs_attrs__", "__dataclass_fields__", "__req
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly"}
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordField:
+class RecordField(typing.NamedTuple):
     """One field of a class: its name there, its key in JSON, and what may stand under it."""
 
     name: str
