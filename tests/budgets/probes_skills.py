@@ -101,6 +101,16 @@ async def entries(limit: int, size: int) -> bool:
         return served(place)
 
 
+@probe("ferrule.server.extensions.skill_folder.MOST_LEVELS", lowered=3)
+async def folders_in_each_other(limit: int, size: int) -> bool:
+    with mock.patch.object(skill_folder, "MOST_LEVELS", limit), a_skill() as place:
+        deepest = place
+        for _ in range(min(size, 3 * limit) - 1):  # the skill is one itself
+            deepest /= "f"
+            deepest.mkdir()
+        return served(place)
+
+
 @probe("ferrule.server.extensions.skill_folder.LONGEST_DESCRIPTION")
 async def a_description(limit: int, size: int) -> bool:
     described = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 
@@ -145,3 +146,17 @@ def test_wide_characters_and_accents_are_counted_as_they_are_shown() -> None:
     assert width_of("e\u0301") == 1
     assert fitted("日本語", 5) == "日本…"
     assert shown("plain") == "plain"
+
+
+def test_lines_and_tabs_of_a_text_cost_no_more_than_what_is_escaped() -> None:
+    assert shown("a\tb\n\x1b[0m\r\n\u202e") == "a\tb\n\\x1b[0m\\r\n\\u202e"
+    least = {}
+    for what in ("\n\t", "\x1b\x07"):
+        text = what * 100_000
+        times = []
+        for _ in range(5):
+            before = time.process_time()
+            shown(text)
+            times.append(time.process_time() - before)
+        least[what] = min(times)
+    assert least["\n\t"] < 4 * least["\x1b\x07"]

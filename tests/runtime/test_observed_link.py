@@ -14,6 +14,7 @@ from ferrule.errors import SetupError
 from ferrule.runtime.link import Link
 from ferrule.runtime.observed_link import ObservedChannel, ObservedLink
 from ferrule.telemetry.observer import ObservedNotification, ObservedRequest, Outcome
+from ferrule.transports.http.endpoint.exchange import NullChannel
 from ferrule.wire.channel import ChannelDefaults, Origin
 from patience import PATIENT
 
@@ -171,3 +172,14 @@ def test_without_such_an_observer_links_send_as_ever() -> None:
 
     assert asyncio.run(kind(Server("plain"))) is Link
     assert asyncio.run(kind(Server("other", observer=Other()))) is Link
+
+
+async def test_a_request_that_failed_fails_whether_or_not_it_had_a_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[Any] = []
+    monkeypatch.setattr(Link, "request_failed", lambda link, identity, error, channel=None: failed.append(channel))
+    link = new_app(Witness()).link(Origin("test"))
+    assert isinstance(link, ObservedLink)
+    link.request_failed(1, ValueError(), NullChannel())
+    link.request_failed(1, ValueError(), None)
+    assert isinstance(failed[0], ObservedChannel)
+    assert failed[1] is None

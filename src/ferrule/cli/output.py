@@ -64,10 +64,7 @@ def shown(text: str) -> str:
     """Return a text of a peer for a terminal: its lines and tabs stay, other control characters are escapes."""
     if re.search(UNSAFE, text) is None:
         return text
-    lines = []
-    for line in text.split("\n"):
-        lines.append("\t".join(map(escaped, line.split("\t"))))
-    return "\n".join(lines)
+    return escaped(text, kept="\n\t")
 
 
 def width_of(text: str) -> int:

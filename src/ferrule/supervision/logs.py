@@ -79,11 +79,13 @@ UNSAFE = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSAFE_RAN
 
 
 @cache
-def _escapes() -> dict[int, str]:
-    """Return what each unsafe character is written as: a table, since a text may hold nothing else."""
+def _escapes(kept: str) -> dict[int, str]:
+    """Return what each unsafe character but some is written as: a table, since a text may hold nothing else."""
     escapes = {}
     for first, last in UNSAFE_RANGES:
         for code in range(first, last + 1):
+            if chr(code) in kept:
+                continue
             escapes[code] = chr(code).encode("unicode_escape", "surrogatepass").decode("ascii")
     return escapes
 
@@ -115,9 +117,9 @@ def one_line(text: str) -> str:
     return f"{shown[:MAX_TEXT]}… ({len(text)} characters)"
 
 
-def escaped(text: str) -> str:
-    """Return a text as one line that shows what it holds: control characters as escapes."""
-    return text.translate(_escapes())
+def escaped(text: str, kept: str = "") -> str:
+    """Return a text as one line that shows what it holds: control characters as escapes, but those that are kept."""
+    return text.translate(_escapes(kept))
 
 
 def cut(text: str, most: int = MAX_TEXT) -> str:

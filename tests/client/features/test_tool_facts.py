@@ -168,3 +168,10 @@ async def test_a_schema_that_cannot_be_used_is_said_once_and_not_checked(era, ra
         await client.call_tool("t")
         await client.call_tool("t")
     assert caplog.text.count("results of the tool t are not checked") == 1
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b'{"tools":"none"}'])
+def test_nothing_is_learnt_of_a_list_that_cannot_be_read(raw: bytes) -> None:
+    facts = ToolFacts()
+    assert facts.learn(msgspec.Raw(raw)) == []
+    assert facts.handling == {}

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import logging
 import weakref
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec import structs
@@ -529,3 +531,25 @@ def test_a_setting_of_the_wrong_kind_is_refused() -> None:
     with pytest.raises(Exception, match="TaskSettings"):
         Server("s", tasks={"ttl": 5})  # type: ignore[arg-type]
     assert structs.replace(TaskSettings(), ttl=None).ttl is None
+
+
+async def test_a_list_has_a_task_that_runs_here_as_it_is_now(peer: Any) -> None:
+    """The store learns of a change later, or not at all."""
+    app = new_app()
+    async with peer(app) as client:
+        await client.start("wait")
+        (run,) = app.host.tasks.live.values()
+        run._kept = structs.replace(run.kept, status_message="as it is now")
+        found = await app.host.tasks.page(run.kept.owner, None, 10)
+        assert [task.status_message for task in found] == ["as it is now"]
+
+
+async def test_other_processes_are_told_of_a_task_that_has_changed(peer: Any) -> None:
+    app = new_app()
+    changed: list[str] = []
+    async with peer(app) as client:
+        await client.start("wait")
+        (run,) = app.host.tasks.live.values()
+        with mock.patch.object(app.host.tasks, "others", SimpleNamespace(changed=lambda task: changed.append(task.id))):
+            app.host.tasks.changed(run.kept)
+        assert changed == [run.id]

@@ -28,6 +28,8 @@ NAME = re.compile(r"(?!.*--)[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 LONGEST_DESCRIPTION = 1024
 MOST_ENTRIES = 20_000
 """How many files and folders may be in a folder of skills: a wrong folder should not be read for minutes."""
+MOST_LEVELS = 32
+"""How many folders may lie in each other: a file belongs to the skills of all folders above it."""
 SEGMENT = "-._~!$&'()*+,;="
 """What stands for itself in a segment of a skill's URI, which may be its authority."""
 SKIPPED = frozenset({"__pycache__", "node_modules"})
@@ -87,11 +89,15 @@ class Folder:
         faults: dict[str, str] = {}
         count = 0
         for path, names, subfolders in self._walk():
+            if len(path.relative_to(self.root).parts) > MOST_LEVELS:
+                raise SetupError(f"skills: {self.root} holds more than {MOST_LEVELS} folders in each other")
             count += len(names) + len(subfolders)
             if count > MOST_ENTRIES:
                 raise SetupError(f"skills: {self.root} holds more than {MOST_ENTRIES} files: is it the right folder?")
             uri = self._uri(path)
-            folders[uri] = [_folder(self._uri(path / name), name) for name in subfolders]
+            folders[uri] = []
+            for name in subfolders:
+                folders[uri].append(_folder(self._uri(path / name), name))
             for name in names:
                 place = f"{uri}/{quote(name, safe=SEGMENT)}"
                 try:
@@ -106,14 +112,22 @@ class Folder:
         return _skills(files, folders, faults)
 
     def _uri(self, path: Path) -> str:
-        return "/".join([self._root_uri, *(quote(each, safe=SEGMENT) for each in path.relative_to(self.root).parts)])
+        uri = self._root_uri
+        for each in path.relative_to(self.root).parts:
+            uri += "/" + quote(each, safe=SEGMENT)
+        return uri
 
     def _walk(self) -> Iterator[tuple[Path, list[str], list[str]]]:
+        """Yield each folder with the names of its files and of its folders."""
         for place, subfolders, names in os.walk(self.root, followlinks=False):
             path = Path(place)
-            # A linked folder is listed among the folders and not walked into: it is left out of both.
-            subfolders[:] = sorted(each for each in subfolders if _shown(each) and not (path / each).is_symlink())
-            yield path, sorted(filter(_shown, names)), subfolders
+            own = []
+            for name in sorted(subfolders):
+                # A linked folder is listed among the folders and not walked into: it is left out of both.
+                if _shown(name) and not (path / name).is_symlink():
+                    own.append(name)
+            subfolders[:] = own  # these are walked into
+            yield path, sorted(filter(_shown, names)), own
 
     def _file(self, path: Path, known: SkillFile | None) -> SkillFile | None:
         real = _target(path) if path.is_symlink() else path
@@ -179,13 +193,11 @@ def _folder(uri: str, name: str) -> Resource:
 
 def _skills(files: dict[str, SkillFile], folders: dict[str, list[Resource]], faults: dict[str, str]) -> Found:
     """Make skills of the folders that hold a SKILL.md; leave out what belongs to none."""
-    inner: dict[str, dict[str, SkillFile]] = {
-        uri.removesuffix(f"/{SKILL_FILE}"): {} for uri in files if uri.endswith(f"/{SKILL_FILE}")
-    }
-    bad = {root: f"{uri}: {why}" for uri, why in faults.items() for root in _above(uri, inner)}
-    for uri, file in files.items():
+    inner = _by_root(files)
+    bad: dict[str, str] = {}
+    for uri, why in faults.items():
         for root in _above(uri, inner):
-            inner[root][uri] = file
+            bad[root] = f"{uri}: {why}"
     skills: dict[str, Skill] = {}
     for root, own in inner.items():
         uri = f"{root}/{SKILL_FILE}"
@@ -194,11 +206,29 @@ def _skills(files: dict[str, SkillFile], folders: dict[str, list[Resource]], fau
         except Malformed as reason:
             faults[uri] = str(reason)
     roots = {skill.root for skill in skills.values()}
-    served = {uri: file for uri, file in files.items() if any(_above(uri, roots))}
-    shown = {uri: children for uri, children in folders.items() if uri in roots or any(_above(uri, roots))}
-    for uri, file in served.items():
-        shown[uri.rpartition("/")[0]].append(_listed(uri, file, skills.get(uri)))
+    shown: dict[str, list[Resource]] = {}
+    for uri, children in folders.items():
+        if uri in roots or any(_above(uri, roots)):
+            shown[uri] = children
+    served: dict[str, SkillFile] = {}
+    for uri, file in files.items():
+        if any(_above(uri, roots)):
+            served[uri] = file
+            shown[uri.rpartition("/")[0]].append(_listed(uri, file, skills.get(uri)))
     return Found(served, shown, skills, faults)
+
+
+def _by_root(files: dict[str, SkillFile]) -> dict[str, dict[str, SkillFile]]:
+    """Return the folders that hold a SKILL.md, each with all files under it."""
+    inner: dict[str, dict[str, SkillFile]] = {}
+    for uri in files:
+        root, _, name = uri.rpartition("/")
+        if name == SKILL_FILE:
+            inner[root] = {}
+    for uri, file in files.items():
+        for root in _above(uri, inner):
+            inner[root][uri] = file
+    return inner
 
 
 def _above(uri: str, roots: Container[str]) -> Iterator[str]:

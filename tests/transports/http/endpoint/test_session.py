@@ -19,6 +19,7 @@ from ferrule.transports.http.endpoint.session import (
     MAX_UNDELIVERED_BYTES,
     MOST_FINISHED,
     MOST_UNDELIVERED,
+    STANDING,
     HttpSession,
     SessionChannel,
     SessionExchange,
@@ -546,3 +547,28 @@ async def test_state_is_kept_for_a_session_and_ends_with_it(endpoint: Any, app: 
         one, two = doors.client(), doors.client()
         counted = [(await client.call("tally").whole()).text for client in (one, one, two, one)]
         assert counted == ["1", "2", "1", "3"]
+
+
+def test_what_was_said_at_the_node_before_is_found_by_the_id_of_an_event() -> None:
+    session = lone_session()
+    mine = session.new_stream()
+    standing, answer = f"{session.tag}.{STANDING}9", mine.name
+    log = SharedLog({standing: [b"a", b"b"], answer: [b"c"]})
+    session.shared.log = log  # type: ignore[assignment]
+    assert asyncio.run(session.past_stream(f"{standing}-4")) == (True, b"ab")
+    assert asyncio.run(session.past_stream(f"{answer}-5")) == (False, b"c")
+    assert asyncio.run(session.past_stream(f"{session.tag}.none-1")) is None
+    assert asyncio.run(session.past_stream(f"other.{STANDING}9-4")) is None
+    assert log.asked == [4, 5, 1]
+
+
+class SharedLog:
+    """The log of a store that nodes share."""
+
+    def __init__(self, streams: dict[str, list[bytes]]) -> None:
+        self.streams = streams
+        self.asked: list[int] = []
+
+    async def after(self, name: str, number: int) -> list[bytes] | None:
+        self.asked.append(number)
+        return self.streams.get(name)

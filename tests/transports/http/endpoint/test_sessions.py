@@ -16,10 +16,11 @@ import pytest
 
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
-from ferrule.transports.http.endpoint.sessions import ID_BYTES, INTRODUCTION, Sessions
+from ferrule.transports.http.endpoint.sessions import ID_BYTES, INTRODUCTION, Listening, MovedSession, Sessions
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Channel, Origin
+from ferrule.wire.messages import ErrorObject, Failure, Notification, Success
 
 
 class Link:
@@ -566,3 +567,33 @@ async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any
         assert len(app.host.sessions) == 1
         assert (after - before) / 1000 < 1024
         assert asyncio.all_tasks() == tasks
+
+
+# -- sessions that another process began
+
+GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+
+
+@pytest.mark.parametrize(("principal", "owner"), [("alice", "alice"), (None, "192.0.2.7")])
+def test_a_session_of_another_process_is_held_by_its_principal_or_its_address(
+    principal: str | None, owner: str
+) -> None:
+    class Greeting(Link):
+        def frame_received(self, frame: bytes, channel: Channel, origin: Origin) -> None:
+            channel.send(Success(0, GREETING))
+
+    table = Table()
+    table.sessions._link = lambda origin: Greeting()  # type: ignore[assignment,return-value]
+    record = MovedSession("an-id", b"{}", principal=principal, address="192.0.2.7")
+    session = table.sessions.adopt(record)
+    assert session is not None
+    assert session.owner == owner
+
+
+def test_only_an_answer_to_its_introduction_makes_the_handshake_of_a_session_that_is_heard_again() -> None:
+    listening = Listening()
+    listening.send(Notification("notifications/message", {}))
+    listening.send(Failure(0, ErrorObject(-32602, "no")))
+    assert not listening.greeted
+    listening.send(Success(0, GREETING))
+    assert listening.greeted

@@ -248,3 +248,15 @@ def test_the_access_log_counts_the_bytes_of_each_answer(caplog: pytest.LogCaptur
     lengths = [record.getMessage().split()[3:5] for record in caplog.records]
     assert [int(size) for size, _ in lengths] == [second, len(sent) - second]
     assert all(0 <= float(spent) < 60_000 for _, spent in lengths)
+
+
+def test_a_large_answer_is_told_of_to_the_allocator_whichever_way_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    monkeypatch.setattr(answering.allocator, "large_message", lambda: told.append(True))
+    for size, times in ((answering.LARGE - 1, 0), (answering.LARGE, 1)):
+
+        def reply(request: HttpRequest, responder: Responder, size: int = size) -> None:
+            responder.reply(200, TEXT, bytes(size))
+
+        assert exchange(reply, b"GET / HTTP/1.1\r\n" + LAST)
+        assert len(told) == times

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -341,3 +342,12 @@ def test_the_address_is_a_host_and_a_port_with_ipv6_too(run: Callable[..., None]
         assert (host, port > 0) == ("::1", True)
 
     run(hello, use, host="::1")
+
+
+async def test_who_is_turned_away_for_want_of_descriptors_is_counted() -> None:
+    engine = Engine(hello, EngineSettings(port=0))
+    assert b"503" in engine._short()
+    refused: list[str] = []
+    engine._ledger.observed = SimpleNamespace(refused=refused.append)  # type: ignore[assignment]
+    assert b"503" in engine._short()
+    assert refused == ["no_descriptors"]

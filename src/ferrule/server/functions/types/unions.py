@@ -45,12 +45,14 @@ def _is_readable(type_: object) -> bool:
 
 
 def _alternatives(members: Sequence[object]) -> Form:
+    """Return a stand-in for types that msgspec cannot tell apart: each is tried."""
     groups = _grouped(members)
     keys = list(map(known_keys, groups))
 
     def read(value: object) -> Any:
         reasons = []
-        fitting = []
+        best = None
+        most_known = -1
         for known, group in zip(keys, groups, strict=True):
             try:
                 made = convert(value, group)
@@ -59,11 +61,14 @@ def _alternatives(members: Sequence[object]) -> Form:
                 continue
             if not isinstance(value, dict):
                 return made
-            fitting.append((len(known & value.keys()), made))
-        if not fitting:
+            # Classes ignore members they do not know, so the first that fits need not be the one that was meant.
+            count = len(known & value.keys())
+            if count > most_known:
+                best = made
+                most_known = count
+        if most_known < 0:
             raise ValueError(f"fits none of the alternatives: {'; '.join(dict.fromkeys(reasons))}")
-        # Classes ignore members they do not know, so the first that fits need not be the one that was meant.
-        return max(fitting, key=lambda found: found[0])[1]
+        return best
 
     def describe(writer: Writer) -> Schema:
         described = list(map(writer.describe, members))
@@ -94,25 +99,38 @@ def known_keys(type_: Any) -> frozenset[str]:
     if is_model(type_):
         return frozenset(field.alias or name for name, field in type_.__pydantic_fields__.items())
     node = mi.type_info(type_)
-    nodes = node.types if isinstance(node, mi.UnionType) else [node]
-    return frozenset(field.encode_name for found in nodes for field in getattr(found, "fields", ()))
+    nodes = [node]
+    if isinstance(node, mi.UnionType):
+        nodes = list(node.types)
+    keys = set()
+    for each in nodes:
+        for field in getattr(each, "fields", ()):
+            keys.add(field.encode_name)
+    return frozenset(keys)
 
 
 def choice_of(name: str, members: Iterable[object], text: Schema) -> Form:
     """Return a stand-in for a choice between values, each read from what it is written as."""
-    written = [(_written(member), member) for member in members]
+    chosen = list(members)
+    written = list(map(_written, chosen))
 
     def read(value: object) -> Any:
-        for form_, member in written:
-            if type(value) is type(form_) and value == form_:
+        for known, member in zip(written, chosen, strict=True):
+            if type(value) is type(known) and value == known:
                 return member
-        raise ValueError(f"Invalid choice {value!r}: it is one of {', '.join(repr(form_) for form_, _ in written)}")
+        raise ValueError(f"Invalid choice {value!r}: it is one of {', '.join(map(repr, written))}")
 
-    return form(name, read, lambda writer: {**choices([form_ for form_, _ in written]), **text})
+    def describe(writer: Writer) -> Schema:
+        return {**choices(written), **text}
+
+    return form(name, read, describe)
 
 
 def _written(member: object) -> Any:
-    value = member.value if isinstance(member, enum.Enum) else member
+    """Return what a choice is as JSON."""
+    value = member
+    if isinstance(member, enum.Enum):
+        value = member.value
     if isinstance(value, bytes):
         raise TypeError(f"the choice {value!r} has no JSON form: write it as text")
     try:

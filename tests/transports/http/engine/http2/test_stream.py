@@ -124,3 +124,11 @@ def test_a_cut_or_an_abort_comes_too_late_for_a_stream_that_is_over() -> None:
         peer.listen()
         assert peer.answers[number].whole
         assert peer.answers[number].reset is None
+
+
+def test_a_request_says_that_it_came_over_http2() -> None:
+    with in_memory() as peer:
+        asked = []
+        peer.connection.ledger.handle = lambda request, responder: asked.append(request.http)
+        peer.get("/")
+        assert asked == ["2"]
