@@ -303,17 +303,19 @@ class Threads:
 
     def _take(self, wake: threading.Lock) -> Job | None:
         """Return the next job for a thread that looks for work. Where there is none, it is idle from now on."""
-        try:
-            job = self._jobs.popleft()
-        except IndexError:
-            with self._lock:
-                self._seeking = False  # before the last look: whatever comes after that wakes a thread
-                try:
-                    job = self._jobs.popleft()
-                except IndexError:
-                    self._blocked = False
-                    self._idle.append(wake)
-                    return None
+        while True:
+            if not self._jobs:
+                with self._lock:
+                    self._seeking = False  # before the last look: whatever comes after that wakes a thread
+                    if not self._jobs:
+                        self._blocked = False
+                        self._idle.append(wake)
+                        return None
+            try:
+                job = self._jobs.popleft()
+                break
+            except IndexError:  # another thread was quicker
+                continue
         self._seeking = False
         if self._jobs:
             if self._blocked:
