@@ -255,6 +255,86 @@ async def test_many_short_pieces_of_one_turn_do_not_wake_a_thread_each():
     assert threads.count == 8
 
 
+async def test_short_pieces_of_one_turn_wake_one_thread(monkeypatch):
+    threads, woken = Threads(), []
+    await run_at_once(threads, 4)
+    wake = threads._summon
+    monkeypatch.setattr(threads, "_summon", lambda: (woken.append(1), wake()))
+    rounds = []
+    for _ in range(30):
+        while threads.busy:
+            await asyncio.sleep(0.001)
+        woken.clear()
+        await asyncio.gather(*[asyncio.ensure_future(threads.run(lambda: None)) for _ in range(8)])
+        rounds.append(len(woken))
+    assert min(rounds) == 1, "more only where the system took the thread away from its work"
+
+
+async def test_once_work_is_found_to_block_the_loop_is_not_asked_for_each_thread(monkeypatch):
+    threads, loop, woken = Threads(), asyncio.get_running_loop(), []
+    await run_at_once(threads, 10)
+    wake = loop.call_soon_threadsafe
+    monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args, **kwargs: (woken.append(1), wake(*args, **kwargs)))
+    gate = Gate()
+    calls = [asyncio.ensure_future(threads.run(gate.work)) for _ in range(10)]
+    await gate.wait_inside(10)
+    assert len(woken) < 5
+    gate.open.set()
+    await asyncio.gather(*calls)
+
+
+async def run_at_once(threads, count):
+    """Let so many threads be there, all without work."""
+    gate = Gate()
+    calls = [asyncio.ensure_future(threads.run(gate.work)) for _ in range(count)]
+    await gate.wait_inside(count)
+    gate.open.set()
+    await asyncio.gather(*calls)
+    while threads.busy:
+        await asyncio.sleep(0.001)
+
+
+async def test_whoever_stands_in_line_is_run_without_the_loop():
+    bulkhead, ran = Bulkhead(Threads(), 2), []
+    calls = [asyncio.ensure_future(bulkhead.run(lambda n=n: ran.append(n))) for n in range(10)]
+    await asyncio.sleep(0)
+    hold_the_loop_until(lambda: len(ran) == 10)
+    await asyncio.gather(*calls)
+    assert (bulkhead.places.taken, bulkhead.places.waiting) == (0, 0)
+
+
+def hold_the_loop_until(happened):
+    """Let threads work while the loop stands still."""
+    for _ in range(60_000):
+        if happened():
+            return
+        time.sleep(0.001)
+    raise AssertionError("it needed the loop")
+
+
+def test_work_of_a_closed_loop_keeps_none_of_another_from_its_thread():
+    threads, first, second = Threads(limit=1), Gate(), Gate()
+
+    async def leave_behind():
+        for gate in (first, second):
+            threads.submit(threads.job(gate.work, ()))
+        await first.wait_inside(1)
+
+    async def call():
+        result = asyncio.ensure_future(threads.run(lambda: "done"))
+        await asyncio.sleep(0)
+        threads.limit = 2
+        first.open.set()
+        assert await asyncio.wait_for(result, 60) == "done"
+        assert second.inside == 1
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave_behind())
+    loop.close()
+    asyncio.run(call())
+    second.open.set()
+
+
 async def test_work_behind_a_piece_that_blocks_has_a_thread_of_its_own():
     threads, gate = Threads(), Gate()
     blocked = asyncio.ensure_future(threads.run(gate.work))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
@@ -58,7 +59,7 @@ class Slots:
 
     def leave_line(self, turn: Turn) -> None:
         """Let something wait no more; a no-op when it had its turn."""
-        if turn in self._line:
+        with suppress(ValueError):
             self._line.remove(turn)
 
     async def wait(self) -> None:
@@ -76,12 +77,24 @@ class Slots:
 
     def leave(self) -> None:
         """Hand the place to the first one waiting, or free it."""
-        while self._line:
-            turn = self._line.popleft()
+        if not self.pass_on():
+            self._taken -= 1
+
+    def pass_on(self) -> bool:
+        """Hand the place to the first one waiting, if any. Return whether there was one.
+
+        It can be called in any thread, where those in line may be told of their turn in any.
+        """
+        line = self._line
+        while line:
+            try:
+                turn = line.popleft()
+            except IndexError:  # another thread was quicker
+                break
             if not turn.done():
                 turn.set_result(None)
-                return
-        self._taken -= 1
+                return True
+        return False
 
     async def __aenter__(self) -> None:
         if not self.take():

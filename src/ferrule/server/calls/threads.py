@@ -4,21 +4,24 @@ They are our own and daemonic: the standard executor would keep a process with a
 hangs on a StopIteration.
 
 Rule 1: waking a thread costs more than most handlers. While one looks for work, no other is woken; when it has found
-some and there is more, it wakes the next before it begins. So work that blocks has a thread each, and many short
-pieces are done by one thread that was woken once.
+some and there is more, it tells the loop before it begins. The loop runs as soon as the thread lets go of the
+interpreter, because its work blocks, takes long or is done: where work still waits then, the loop wakes a thread for
+it, and from there on each wakes the next before it begins. So work that blocks has a thread each, and many short pieces
+are done by one thread that was woken once.
 Rule 2: the results of one moment go back to the loop together.
+Rule 3: a thread that is done with its work hands its place on to the next in line; the loop is not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 from msgspec import Struct
@@ -49,31 +52,40 @@ _forks = Forks()
 
 
 class Returns:
-    """Takes results from the threads back to one loop."""
+    """Takes results from the threads back to one loop, and lets it look at the work that waits."""
 
-    __slots__ = ("_done", "_due", "loop")
+    __slots__ = ("_done", "_due", "loop", "threads")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, threads: Threads, loop: asyncio.AbstractEventLoop) -> None:
+        self.threads = threads
         self.loop = loop
         self._done: deque[Job] = deque()
         self._due = False
-        """Whether the loop was told already that something is done."""
+        """Whether the loop was told already that there is something to see to."""
 
     def add(self, job: Job) -> None:
         """Hand a job back that is done; called in its thread."""
         self._done.append(job)
         if not self._due:
+            self.tell()
+
+    def tell(self) -> None:
+        """Let the loop look at what is done and what waits; called in a thread."""
+        if not self._due:
             self._due = True
             try:
-                self.loop.call_soon_threadsafe(self._settle)
+                self.loop.call_soon_threadsafe(self._see_to)
             except RuntimeError:
+                self._due = False
                 logger.debug("a handler ended after its loop was closed")
+                self.threads.see_to()  # what waits may be of another loop
 
-    def _settle(self) -> None:
+    def _see_to(self) -> None:
         self._due = False  # before the look at what is done: what comes after that tells the loop again
         done = self._done
         for _ in range(len(done)):
             done.popleft().settle()
+        self.threads.see_to()
 
 
 class Left(Exception):
@@ -84,50 +96,45 @@ class Left(Exception):
         self.error = error
 
 
-class Job:
+class Job(Struct, eq=False):
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
-    __slots__ = ("_error", "_result", "args", "context", "ended", "future", "returns", "started", "threads", "work")
-
-    def __init__(
-        self, threads: Threads, returns: Returns, work: Work, args: tuple[object, ...], ended: Callable[[], None] | None
-    ) -> None:
-        self.threads = threads
-        self.returns = returns
-        self.work = work
-        self.args = args
-        self.ended = ended
-        self.future: asyncio.Future[Any] = returns.loop.create_future()
-        self.context = contextvars.copy_context()
-        self.started = 0.0
-        self._result: Any = None
-        self._error: BaseException | None = None
+    returns: Returns
+    work: Work
+    args: tuple[object, ...]
+    places: Slots | None
+    """Where its own place goes in the end; None if it has none, or has handed it on."""
+    future: asyncio.Future[Any]
+    context: Context
+    started: float = 0.0
+    result: Any = None
+    error: BaseException | None = None
 
     def run(self, forks: int) -> None:
         """Do the work, unless nobody wants it any more; called in a thread that was begun after so many forks."""
         try:
             if not self.future.cancelled():
-                self._result = self.context.run(self.work, *self.args)
+                self.result = self.context.run(self.work, *self.args)
         except StopIteration as stop:
-            self._error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
+            self.error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except GeneratorExit as raised:
-            self._error = Left(raised)
+            self.error = Left(raised)
         except BaseException as raised:  # whatever a handler raises belongs to its own call
-            self._error = raised
+            self.error = raised
         if _forks.count != forks:
             # The handler forked, and this is the child: it must not answer in its parent's name.
             os._exit(0)
 
     def settle(self) -> None:
         """Tell whoever waits how it ended; called in the loop."""
-        error = self._error
-        self._error = None  # its traceback holds this job
-        if self.ended is not None:
-            self.ended()
+        error = self.error
+        self.error = None  # its traceback holds this job
+        if self.places is not None:
+            self.places.leave()
         if self.future.done():
             return
         if error is None:
-            self.future.set_result(self._result)
+            self.future.set_result(self.result)
         else:
             self.future.set_exception(error)
 
@@ -138,12 +145,12 @@ class Job:
         return self.future.done()
 
     def set_result(self, result: None) -> None:
-        """Called when its turn has come: start it."""
+        """Called when its turn has come, in the loop or in a thread: start it."""
         try:
-            self.threads.submit(self)
+            self.returns.threads.submit(self)
         except RuntimeError as error:
-            self._error = error
-            self.returns.loop.call_soon(self.settle)
+            self.error = error
+            self.returns.add(self)
 
 
 class ThreadFigures(Struct, frozen=True, kw_only=True):
@@ -179,6 +186,8 @@ class Threads:
         """What each thread without work waits for. The last one is woken first, so that the others may end."""
         self._seeking = False
         """Whether a thread was woken, or added, and has not looked for work yet."""
+        self._blocked = False
+        """Whether work waited while other work kept a thread: until none waits, threads wake each other."""
         self._lock = threading.Lock()
 
     @property
@@ -214,13 +223,13 @@ class Threads:
             longest=max((now - job.started for job in running), default=0.0),
         )
 
-    def job(self, work: Work, args: tuple[object, ...], ended: Callable[[], None] | None = None) -> Job:
-        """Make a job for the running loop; `ended` is called there, also when nobody waits for the result any more."""
+    def job(self, work: Work, args: tuple[object, ...], places: Slots | None = None) -> Job:
+        """Make a job for the running loop, which has one of the places or stands in line for one."""
         loop = asyncio.get_running_loop()
         returns = self._returns
         if returns is None or returns.loop is not loop:
-            returns = self._returns = Returns(loop)
-        return Job(self, returns, work, args, ended)
+            returns = self._returns = Returns(self, loop)
+        return Job(returns, work, args, places, loop.create_future(), copy_context())
 
     def submit(self, job: Job) -> None:
         """Run a job in a thread; raises RuntimeError where there is no thread and none can be had."""
@@ -231,6 +240,12 @@ class Threads:
             except RuntimeError:
                 self._jobs.remove(job)
                 raise
+
+    def see_to(self) -> None:
+        """Wake a thread, or add one, for work that waits while none looks for it."""
+        if self._jobs and not self._seeking:
+            self._blocked = True
+            self._summon()
 
     async def run(self, work: Work) -> Any:
         """Run work of our own, such as reading a file, in a thread."""
@@ -270,41 +285,43 @@ class Threads:
         forks = _forks.count
         wake = threading.Lock()
         wake.acquire()
-        seeking = True
         while True:
-            job = self._take(wake, seeking=seeking)
+            job = self._take(wake)
             if job is None:
                 if not wake.acquire(timeout=self._idle_seconds) and self._is_superfluous(wake):
                     return
-                seeking = True
                 continue
             job.started = self._clock()
             self._running.add(job)
             job.run(forks)
             self._running.discard(job)
-            seeking = not self._jobs
-            if seeking:
-                self._seeking = True  # before the loop hears of this job: what it starts then needs no other thread
+            self._seeking = True  # before anything else: what is started because this job is done needs no other thread
+            if job.places is not None and job.places.pass_on():
+                job.places = None
             job.returns.add(job)
             del job  # an idle thread keeps nothing of its last handler alive
 
-    def _take(self, wake: threading.Lock, *, seeking: bool) -> Job | None:
-        """Return the next job for a thread. Where there is none, it is idle from now on."""
-        try:
-            job = self._jobs.popleft()
-        except IndexError:
-            with self._lock:
-                if seeking:
+    def _take(self, wake: threading.Lock) -> Job | None:
+        """Return the next job for a thread that looks for work. Where there is none, it is idle from now on."""
+        while True:
+            if not self._jobs:
+                with self._lock:
                     self._seeking = False  # before the last look: whatever comes after that wakes a thread
-                try:
-                    job = self._jobs.popleft()
-                except IndexError:
-                    self._idle.append(wake)
-                    return None
-        if seeking:
-            self._seeking = False
-            if self._jobs:
+                    if not self._jobs:
+                        self._blocked = False
+                        self._idle.append(wake)
+                        return None
+            try:
+                job = self._jobs.popleft()
+                break
+            except IndexError:  # another thread was quicker
+                continue
+        self._seeking = False
+        if self._jobs:
+            if self._blocked:
                 self._summon()
+            else:
+                job.returns.tell()
         return job
 
     def _is_superfluous(self, wake: threading.Lock) -> bool:
@@ -331,7 +348,7 @@ class Bulkhead:
         """Run work in a thread as soon as this handler may."""
         places = self.places
         # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
-        job = self._threads.job(work, args, places.leave)
+        job = self._threads.job(work, args, places)
         if not places.take():
             places.stand_in_line(job)
         else:
