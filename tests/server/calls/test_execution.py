@@ -340,7 +340,7 @@ async def test_what_is_not_used_is_not_on_the_way_of_a_call(options):
         return "x" * a
 
     entry = app.offers.tools.catalogue.get("add")
-    assert (entry.fast_path is not None) == (options == {})
+    assert (entry.look_for_fast_path() is not None) == (options == {})
     assert (await app.call_tool("add", {"a": 2})).text == "xx"
 
 

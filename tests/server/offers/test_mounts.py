@@ -118,7 +118,9 @@ class TestCosts:
         entry = app.offers.tools.catalogue.get("weather_forecast")
         assert entry.handler is None
         (mount,) = app.mounts
-        assert entry.fast_path.invoke is mount.child.tools.catalogue.get("forecast").fast_path.invoke
+        assert (
+            entry.look_for_fast_path().invoke is mount.child.tools.catalogue.get("forecast").look_for_fast_path().invoke
+        )
 
     async def test_a_limit_holds_for_a_tool_s_own_server_and_its_host_together(self):
         app = Server("host")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -82,6 +81,7 @@ class ToolEntry(Entry):
     """A tool, ready to be called; what answers it is a subclass's to say."""
 
     __slots__ = (
+        "_looked_for",
         "fast_path",
         "layers",
         "links",
@@ -128,17 +128,18 @@ class ToolEntry(Entry):
         self.source: ToolEntry | None = None
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
+        self.fast_path: FastPath | None = None
+        """The shortest path to its answer, once it was looked for and where there is one."""
+        self._looked_for = False
         self.links = False
         """Whether a result may be a link that is read as a resource."""
 
-    fast_path: FastPath | None
-    """The shortest path to its answer, where there is one: found when it is first called."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Find the fast path: many tools are listed, few are called."""
-        if name != "fast_path":
-            raise AttributeError(f"{type(self).__name__} has no {name}")
-        self.fast_path = None if self.handler is not None else self.find_fast_path()
+    def look_for_fast_path(self) -> FastPath | None:
+        """Return the shortest path to its answer; looked for at its first call, for many tools are never called."""
+        if not self._looked_for:
+            self._looked_for = True
+            if self.handler is None:
+                self.fast_path = self.find_fast_path()
         return self.fast_path
 
     async def answer(self, call: Call) -> CallToolResult:
@@ -186,9 +187,9 @@ class ToolEntry(Entry):
         self.forget_fast_path()
 
     def forget_fast_path(self) -> None:
-        """Let the shortest path be found again."""
-        with suppress(AttributeError):
-            del self.fast_path
+        """Let the shortest path be looked for again."""
+        self.fast_path = None
+        self._looked_for = False
 
     def prepare_mounted(self, name: str, outer: Services, runner: Runner) -> None:
         """Decide how a tool that was copied from a mounted server is run in its host, under another name."""

@@ -191,7 +191,7 @@ class Tools:
         if entry.scopes:
             entry.admit(call, self.services)
         try:
-            fast_path = entry.fast_path
+            fast_path = entry.fast_path or entry.look_for_fast_path()
             if fast_path is not None:
                 invoke = fast_path.invoke
                 write = fast_path.write
