@@ -14,7 +14,7 @@ from source_tree import SOURCE
 
 LIMITS = {
     "modules": 558,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
-    "modules under 60 lines": 117,
+    "modules under 60 lines": 118,
     "conditional expressions per 1000": 8,
     "comprehensions per 1000": 8,
     "Any per 1000": 21,

@@ -317,6 +317,15 @@ class TestATaskWhoseWorkIsOver:
         for _ in range(3):
             assert await self.carried_by() is first
 
+    async def test_the_next_work_that_never_waits_is_done_when_it_was_started(self, start: Any) -> None:
+        async def calm() -> None:
+            pass
+
+        first = await self.carried_by()
+        assert [start(calm()), start(calm())] == [None, None]
+        assert first() not in asyncio.all_tasks()
+        assert await self.carried_by() is first
+
     async def test_it_carries_one_work_at_a_time(self) -> None:
         loop, seen = asyncio.get_running_loop(), set[int]()
 
