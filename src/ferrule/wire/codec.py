@@ -428,10 +428,11 @@ def encode_within(message: Message | Sequence[Message], max_size: int, beside: i
         payload = write(message)
     except UNWRITABLE as reason:
         raise unwritable(reason) from None
-    if len(payload) > MAX_NESTING and nests_too_deep(payload):
+    size = len(payload)
+    if size > MAX_NESTING and nests_too_deep(payload):
         raise unwritable(TOO_DEEP)
-    if len(payload) + beside > max_size:
-        raise too_long(len(payload) + beside, max_size)
+    if size + beside > max_size:
+        raise too_long(size + beside, max_size)
     return payload
 
 

@@ -41,7 +41,7 @@ class Entrance:
         self.closing = False
         """Whether its peers are being let go."""
         # Asked for every request: an entrance puts nothing between.
-        self.mirrored = host.mirrored
+        self.mirrored = host.offers.tools.mirrored
         self.busy = host.busy
 
     async def enter(self) -> None:

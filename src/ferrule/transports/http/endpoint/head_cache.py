@@ -146,10 +146,11 @@ class ToolCalls:
         except UNREADABLE:
             body = NOTHING_READ
         params = body.params
+        meta = params.meta
         if (
             params.name != name
-            or params.meta is None
-            or params.meta.version != self._version
+            or meta is None
+            or meta.version != self._version
             or body.method != "tools/call"
             or self._endpoint.draining
             or mirrored(name)
