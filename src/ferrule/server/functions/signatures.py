@@ -184,6 +184,8 @@ def _offered(fn: Callable[..., Any], own: inspect.Signature, name: str) -> list[
     while isinstance(fn, functools.partial):
         preset |= fn.keywords.keys()
         fn = fn.func
+    if not preset:
+        return offered
     found: list[inspect.Parameter] = []
     for parameter in offered:
         if parameter.name not in preset:
