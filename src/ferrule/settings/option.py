@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import compress
 from sys import modules
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -285,11 +283,14 @@ def check(settings: Struct, where: str = "") -> None:
 
 
 def _changed(settings: Struct) -> Iterator[tuple[str, object]]:
-    values = structs.astuple(settings)
+    names = settings.__struct_fields__
     defaults = settings.__struct_defaults__
-    required = len(values) - len(defaults)
-    is_changed = [*(True,) * required, *map(operator.is_not, values[required:], defaults)]
-    yield from compress(zip(settings.__struct_fields__, values, strict=True), is_changed)
+    required = len(names) - len(defaults)
+    values = structs.astuple(settings)
+    yield from zip(names[:required], values[:required], strict=True)
+    for name, value, default in zip(names[required:], values[required:], defaults, strict=True):
+        if value is not default:
+            yield name, value
 
 
 def read(
