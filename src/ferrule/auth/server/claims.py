@@ -31,9 +31,6 @@ TIMES = (int, float)
 """The types of a time; a bool is none."""
 LATEST = 2**53
 """A time beyond it is no time."""
-ENDS = range(1, LATEST)
-"""What a token may say of its end."""
-NAME_LENGTHS = range(1, LONGEST_NAME + 1)
 ONLY_IN_ID_TOKENS = frozenset({"nonce", "at_hash", "c_hash"})
 SAYS_KIND = ONLY_IN_ID_TOKENS | {"typ", "token_use"}
 """What may say that a token is no access token."""
@@ -119,12 +116,11 @@ class ClaimRules:
             raise BadToken("the token is of another issuer")
         expires = get("exp")
         # NumericDate may have a fraction; no issuer writes one for exp, and a text is never a time (RFC 7519 §2).
-        if type(expires) is not int or expires not in ENDS:
+        if type(expires) is not int or not 0 < expires < LATEST:
             raise BadToken("the token does not say when it expires")
-        leeway = self._leeway
-        if now >= expires + leeway:
+        if now >= expires + self._leeway:
             raise BadToken("the token has expired")
-        latest = now + leeway
+        latest = now + self._leeway
         begins = get("nbf")
         if begins is not None:
             _check_begin("nbf", begins, latest)
@@ -137,7 +133,7 @@ class ClaimRules:
         if self._required:
             self._check_required(claims)
         subject = get("sub")
-        if type(subject) is not str or len(subject) not in NAME_LENGTHS or not SAYS_KIND.isdisjoint(claims):
+        if type(subject) is not str or not 0 < len(subject) <= LONGEST_NAME or not SAYS_KIND.isdisjoint(claims):
             _check_kind(claims)
         if self._names_client and not self.client(claims):
             raise BadToken("the token names no client, so it is no access token")
@@ -178,7 +174,7 @@ class ClaimRules:
         if expires is not None:
             expires += self._leeway
         client = claims.get("client_id")
-        if type(client) is not str or len(client) not in NAME_LENGTHS:
+        if type(client) is not str or not 0 < len(client) <= LONGEST_NAME:
             client = self.client(claims)
         return Principal(
             issuer=claims["iss"],
