@@ -536,6 +536,10 @@ def test_query_styles(parameter: dict[str, Any], value: Any, url: str) -> None:
         ({"style": "matrix"}, 5, "/it/;x=5"),
         ({"style": "matrix", "explode": True}, ["a", "b"], "/it/;x=a;x=b"),
         ({"style": "matrix"}, ["a", "b"], "/it/;x=a,b"),
+        ({"style": "label", "explode": True}, {"k": 1, "l": 2}, "/it/.k=1.l=2"),
+        ({"style": "label"}, {"k": 1, "l": 2}, "/it/.k,1,l,2"),
+        ({"style": "matrix", "explode": True}, {"k": 1, "l": 2}, "/it/;k=1;l=2"),
+        ({"style": "matrix"}, {"k": 1, "l": 2}, "/it/;x=k,1,l,2"),
     ],
 )
 def test_path_styles(parameter: dict[str, Any], value: Any, url: str) -> None:

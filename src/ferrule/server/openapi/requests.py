@@ -165,6 +165,7 @@ def _may_become(own: list[str], other: list[str]) -> bool:
 
 
 def _segment(parameter: Parameter, value: object) -> str:
+    """Write the value of a path parameter (OpenAPI 3.1 §4.8.12.4, RFC 6570 §3.2)."""
     prefix = ""
     separator = ","
     if parameter.style == "label":
@@ -178,7 +179,11 @@ def _segment(parameter: Parameter, value: object) -> str:
     if isinstance(value, list):
         return prefix + separator.join(map(_encoded, value))
     if isinstance(value, Mapping):
-        return prefix + ",".join(_members(value, _joint(parameter)))
+        if parameter.explode and parameter.style == "matrix":
+            # Each member has its own name instead of the parameter's.
+            prefix = ";"
+            separator = ";"
+        return prefix + separator.join(_members(value, _joint(parameter)))
     return prefix + _encoded(value)
 
 
