@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import logging
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.supervision.start import NATIVE, Starter, starting
+from ferrule.supervision.start import NATIVE, SpareTask, Starter, starting
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 KEPT: list[Any] = []
@@ -293,27 +294,30 @@ class TestWorkThatWaits:
 class TestATaskWhoseWorkIsOver:
     """It is used for the next work that waits, unless that could reach the first through it."""
 
-    async def carried_by(self, after: Any = None) -> weakref.ref[Any]:
-        """Let work wait, do something with its task at its end, and return which task it was, without keeping it."""
-        seen: list[weakref.ref[Any]] = []
+    async def carried_by(self, after: Any = None) -> SpareTask | None:
+        """Let work wait, do something with its task at its end, and return what keeps its task for the next work."""
+        over: list[bool] = []
 
         async def work() -> None:
             await asyncio.sleep(0.001)
             task = asyncio.current_task()
             assert task in asyncio.all_tasks()
-            seen.append(weakref.ref(task))
             if after is not None:
                 after(task)
+            over.append(True)
 
-        starting(asyncio.get_running_loop())(work(), "call", None)
+        start: Any = starting(asyncio.get_running_loop())
+        start(work(), "call", None)
         await asyncio.sleep(0.01)
-        assert seen, "the work is not over"
-        return seen[0]
+        assert over, "the work is not over"
+        spares = start.__self__._spares
+        assert len(spares) < 2
+        return spares[0] if spares else None
 
     async def test_it_carries_the_next_work(self) -> None:
         first = await self.carried_by()
-        assert first() is not None
-        assert first() not in asyncio.all_tasks()
+        assert first is not None
+        assert first.task not in asyncio.all_tasks()
         for _ in range(3):
             assert await self.carried_by() is first
 
@@ -322,8 +326,9 @@ class TestATaskWhoseWorkIsOver:
             pass
 
         first = await self.carried_by()
+        assert first is not None
         assert [start(calm()), start(calm())] == [None, None]
-        assert first() not in asyncio.all_tasks()
+        assert first.task not in asyncio.all_tasks()
         assert await self.carried_by() is first
 
     async def test_it_carries_one_work_at_a_time(self) -> None:
@@ -343,16 +348,14 @@ class TestATaskWhoseWorkIsOver:
         "after",
         [
             pytest.param(KEPT.append, id="kept"),
+            pytest.param(lambda task: KEPT.append(weakref.ref(task)), id="kept weakly"),
             pytest.param(lambda task: task.cancel(), id="cancelled"),
             pytest.param(lambda task: task.add_done_callback(lambda _: None), id="watched"),
             pytest.param(lambda task: NAME.set("left behind"), id="with another context"),
         ],
     )
     async def test_it_ends_where_the_next_could_reach_it(self, after: Any) -> None:
-        first = await self.carried_by(after)
-        left = first()
-        assert left is None or left.done()
-        assert await self.carried_by() is not first
+        assert await self.carried_by(after) is None
         KEPT.clear()
 
     async def test_whoever_waits_for_it_learns_that_it_is_over(self, start: Any) -> None:
@@ -438,17 +441,15 @@ class TestATaskWhoseWorkIsOver:
     async def test_only_so_many_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ferrule.supervision.start.MOST_SPARE", 3)
         starter = Starter(asyncio.get_running_loop())
-        seen: list[weakref.ref[Any]] = []
 
         async def work() -> None:
-            seen.append(weakref.ref(asyncio.current_task()))
             await asyncio.sleep(0.001)
 
-        for _ in range(10):
-            starter.start(work(), "call")
+        tasks = [starter.start(work(), "call") for _ in range(10)]
+        assert None not in tasks
+        del tasks
         await asyncio.sleep(0.02)
-        gc.collect()
-        assert sum(task() is not None for task in seen) == 3
+        assert len(starter._spares) == 3
 
 
 class TestTheLoop:
@@ -527,3 +528,214 @@ class TestTheLoop:
         with pytest.raises(OSError, match="ours"):
             starter.start(work(), "call")
         assert asyncio.current_task() is outer
+
+
+class FutureLike:
+    """What may be awaited like a future, and says which loop it belongs to by an attribute only, as asyncio allows."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asyncio_future_blocking = False
+
+    def add_done_callback(self, wake: Any, *, context: Any = None) -> None:
+        self._loop.call_soon(wake, self, context=context)
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
+
+    def result(self) -> int:
+        return 5
+
+    def __await__(self) -> Any:
+        self._asyncio_future_blocking = True
+        yield self
+        return self.result()
+
+
+class TestWorkInATaskThatWasUsedBefore:
+    """It sees and leaves what it would in a task of its own."""
+
+    @pytest.fixture(params=["a task", "a spare task", "a used task"])
+    def run(self, request: pytest.FixtureRequest) -> Any:
+        async def run(work: Any) -> None:
+            loop = asyncio.get_running_loop()
+            if request.param == "a task":
+                begun = loop.create_task(work)
+            else:
+                starter = Starter(loop)
+                if request.param == "a used task":
+                    starter.start(asyncio.sleep(0), "before")  # type: ignore[arg-type]
+                    await asyncio.sleep(0.01)
+                    assert starter._spares
+                begun = starter.start(work, "call")
+            await asyncio.wait([begun], timeout=0.1)
+
+        return run
+
+    async def test_a_cancellation_brings_its_message(self, run: Any) -> None:
+        told: list[object] = []
+
+        async def work() -> None:
+            asyncio.current_task().cancel("why")  # type: ignore[union-attr]
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError as error:
+                told.append(error.args)
+
+        await run(work())
+        assert told == [("why",)]
+
+    async def test_a_cancellation_arrives_once_though_what_it_waits_for_takes_no_notice(self, run: Any) -> None:
+        async def stubborn() -> str:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            return "goes on"
+
+        inner = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        said: list[str] = []
+
+        async def work() -> None:
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+            said.append(await inner)
+
+        await run(work())
+        assert said == ["goes on"]
+
+    async def test_it_is_cancelled_though_it_waits_for_nothing_in_particular(self, run: Any) -> None:
+        said: list[str] = []
+
+        async def work() -> None:
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                said.append("cancelled")
+                raise
+
+        await run(work())
+        assert said == ["cancelled"]
+
+    async def test_it_may_wait_for_what_is_like_a_future(self, run: Any) -> None:
+        said: list[int] = []
+
+        async def work() -> None:
+            said.append(await FutureLike())
+
+        await run(work())
+        assert said == [5]
+
+    async def test_it_cannot_wait_for_itself(self, run: Any) -> None:
+        said: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.current_task()  # type: ignore[misc]
+            except RuntimeError as error:
+                said.append(str(error)[:27])
+
+        await run(work())
+        assert said == ["Task cannot await on itself"]
+
+
+BOX: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("BOX")
+
+
+class TestWhatOneCallLeaves:
+    """Of two calls, the second meets nothing of the first."""
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_an_equal_value_of_another_call_is_not_its_own(self, start: Any, waits: bool) -> None:
+        seen: list[dict[str, str]] = []
+
+        async def handler() -> None:
+            if waits:
+                await asyncio.sleep(0)
+            seen.append(BOX.get())
+
+        boxes: list[dict[str, str]] = [{}, {}]
+        for box in boxes:
+            context = contextvars.copy_context()
+            context.run(BOX.set, box)
+            start(handler(), context=context)
+            await asyncio.sleep(0.01)
+        assert seen[0] is boxes[0]
+        assert seen[1] is boxes[1]
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_an_equal_value_that_it_sets_is_gone_with_it(self, start: Any, waits: bool) -> None:
+        mine: dict[str, str] = {}
+        seen: list[dict[str, str]] = []
+
+        async def handler() -> None:
+            if waits:
+                await asyncio.sleep(0)
+            seen.append(BOX.get())
+            BOX.set({})
+
+        context = contextvars.copy_context()
+        context.run(BOX.set, mine)
+        for _ in range(2):
+            start(handler(), context=context)
+            await asyncio.sleep(0.01)
+        assert seen[1] is mine
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_a_cancellation_that_was_taken_back_reaches_nobody_else(self, start: Any, waits: bool) -> None:
+        said: list[str] = []
+
+        async def rash() -> None:
+            if waits:
+                await asyncio.sleep(0)
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            task.uncancel()
+
+        async def calm() -> None:
+            await asyncio.sleep(0)
+            said.append("undisturbed")
+
+        start(rash())
+        await asyncio.sleep(0.01)
+        start(calm())
+        start(calm())
+        await asyncio.sleep(0.01)
+        assert said == ["undisturbed"] * 2
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_who_wants_to_know_of_its_end_does_not_learn_of_another_s(self, start: Any, waits: bool) -> None:
+        told: list[str] = []
+
+        async def watched() -> None:
+            asyncio.current_task().add_done_callback(lambda task: told.append("over"))  # type: ignore[union-attr]
+            if waits:
+                await asyncio.sleep(0)
+
+        async def other() -> None:
+            await asyncio.sleep(0.01)
+
+        start(watched())
+        await asyncio.sleep(0.01)
+        before = len(told)
+        start(other())
+        await asyncio.sleep(0.03)
+        assert len(told) == before
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_what_was_kept_for_its_task_is_not_found_by_another(self, start: Any, waits: bool) -> None:
+        kept: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        found: list[str | None] = []
+
+        async def first() -> None:
+            kept[asyncio.current_task()] = "of the first"
+            if waits:
+                await asyncio.sleep(0)
+
+        async def second() -> None:
+            found.append(kept.get(asyncio.current_task()))
+
+        start(first())
+        await asyncio.sleep(0.01)
+        start(second())
+        assert found == [None]

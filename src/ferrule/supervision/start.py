@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import types
-from asyncio import tasks
+from asyncio import futures, tasks
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from operator import is_
 from sys import getrefcount
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakKeyDictionary, WeakSet, getweakrefcount, ref
 
 Work = Coroutine[object, object, None]
 Start = Callable[[Work, str, Context | None], "asyncio.Task[None] | None"]
@@ -37,11 +38,13 @@ _counted: set[ref[Any]] = _all_tasks.data
 _forget: Callable[[ref[Any]], None] = _all_tasks._remove  # noqa: SLF001
 """Where asyncio keeps which tasks there are: a set of weak references, and what takes one out whose task is gone."""
 
-REFERENCES = 5
+REFERENCES = 4
 """How often a running task is referred to that nobody has kept: by asyncio, what woke it, its spare, and who counts."""
 
 MOST_SPARE = 128
 """How many tasks without work are kept."""
+
+NOT_CANCELLED = object()
 
 NATIVE = sys.version_info >= (3, 12)
 
@@ -53,11 +56,13 @@ class Rest:
     turn of the loop in between.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "wake")
+    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "cancellation", "wake")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop  # a task asks for it
         self._waiting: asyncio.Future[object] | None = None
+        self.cancellation: object = NOT_CANCELLED
+        """The message of a cancellation of work that runs in place, until it waits for something."""
         self.wake: Callable[[asyncio.Future[object]], object] | None = None
         """What wakes the task; None while the task does not wait for this."""
 
@@ -80,14 +85,35 @@ class Rest:
         self.wake = wake
 
     def cancel(self, msg: object = None) -> bool:
-        """Cancel what the task waits for. Return whether that could be done."""
-        return self._waiting is not None and self._waiting.cancel(msg)
+        """Cancel what the task waits for, or will wait for. Return whether that could be done."""
+        if self._waiting is not None:
+            return self._waiting.cancel(msg)
+        self.cancellation = msg
+        return True
+
+
+def is_same(one: Context, other: Context) -> bool:
+    """Return whether two contexts hold the very same objects."""
+    if one != other:
+        return False
+    return not one or all(map(is_, one.values(), other.values()))
 
 
 class SpareTask:
     """A task that runs nothing, until work that was begun in place waits for something."""
 
-    __slots__ = ("_carrying", "_entry", "_rest", "_starter", "_waiting", "base", "begin", "context", "task")
+    __slots__ = (
+        "_carrying",
+        "_entry",
+        "_rest",
+        "_starter",
+        "_waiting",
+        "_weak_references",
+        "base",
+        "begin",
+        "context",
+        "task",
+    )
 
     def __init__(self, starter: Starter, context: Context) -> None:
         self._starter = starter
@@ -108,6 +134,7 @@ class SpareTask:
         self._entry: ref[Any] = ref(self.task, _forget)
         """What it is counted by while it carries work on."""
         self.uncount()
+        self._weak_references = getweakrefcount(self.task)
 
     @types.coroutine
     def _run_works(self) -> Generator[object, Any, None]:
@@ -142,8 +169,20 @@ class SpareTask:
         if rest.wake is None:
             self._waiting = waiting  # for its first step, which is due
         else:
-            rest.wait_for(self._starter.awaitable(waiting, task), self.context)
+            rest.wait_for(self._starter.awaitable(waiting, task, rest), self.context)
         return task
+
+    def is_untouched(self, references: int) -> bool:
+        """Return whether the work that is over left its task as it was, with so many references to it.
+
+        Equal contexts are not enough: a value of one call may equal that of another.
+        """
+        task: Any = self.task
+        if getrefcount(task) - 1 != references or getweakrefcount(task) != self._weak_references:
+            return False
+        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001
+            return False
+        return self._rest.cancellation is NOT_CANCELLED and is_same(self.context, self.base)
 
     @types.coroutine
     def _carry(self, works: Generator[object, Any, None]) -> Generator[object, None, None]:
@@ -204,7 +243,7 @@ class Starter:
         if not spares:
             spares.append(SpareTask(self, context))
         spare = spares.pop()
-        if spare.base is not context and spare.base != context:
+        if spare.base is not context and not is_same(spare.base, context):
             spare = SpareTask(self, context)
         task = spare.task
         held = getrefcount(task)
@@ -220,21 +259,28 @@ class Starter:
                 _current_tasks[loop] = outer
         if waiting is not DONE:
             return spare.adopt(waiting, name)
-        if getrefcount(task) == held and spare.context == context and not task.cancelling():
+        if spare.is_untouched(held):
             spares.append(spare)
         return None
 
-    def awaitable(self, waiting: Any, task: asyncio.Task[None]) -> asyncio.Future[object]:
+    def awaitable(self, waiting: Any, task: asyncio.Task[None], rest: Rest) -> asyncio.Future[object]:
         """Return what a task waits for whose work has yielded this: mostly just that."""
         if waiting is None:
-            return self.nothing
-        if not getattr(waiting, "_asyncio_future_blocking", False):
+            waiting = self.nothing
+        elif not getattr(waiting, "_asyncio_future_blocking", False):
             return self._refused(f"Task got bad yield: {waiting!r}")
-        if waiting.get_loop() is not self.loop:
+        elif waiting is task:
+            return self._refused(f"Task cannot await on itself: {task!r}")
+        elif futures._get_loop(waiting) is not self.loop:  # type: ignore[attr-defined]  # noqa: SLF001
             return self._refused(f"Task {task!r} got Future {waiting!r} attached to a different loop")
         waiting._asyncio_future_blocking = False  # noqa: SLF001  # as a task does
-        if task._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001
-            waiting.cancel()
+        if rest.cancellation is not NOT_CANCELLED:
+            message = rest.cancellation
+            rest.cancellation = NOT_CANCELLED
+            if not waiting.cancel(message):
+                cancelled: asyncio.Future[object] = self.loop.create_future()
+                cancelled.cancel(message)
+                return cancelled
         return waiting  # type: ignore[no-any-return]
 
     def _refused(self, why: str) -> asyncio.Future[object]:
@@ -245,10 +291,7 @@ class Starter:
 
     def take_back(self, spare: SpareTask) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
-        task = spare.task
-        if getrefcount(task) != REFERENCES or task.cancelling() or task._callbacks:  # noqa: SLF001
-            return False
-        if spare.context != spare.base or len(self._spares) >= MOST_SPARE:
+        if not spare.is_untouched(REFERENCES) or len(self._spares) >= MOST_SPARE:
             return False
         spare.uncount()
         self._spares.append(spare)
