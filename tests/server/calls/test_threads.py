@@ -380,3 +380,25 @@ async def test_a_turn_for_which_there_is_no_thread_fails_and_frees_its_place(mon
         await second
     assert await asyncio.gather(first, third) == ["done", "next"]
     assert (bulkhead.places.taken, bulkhead.places.waiting) == (0, 0)
+
+
+def test_work_of_a_loop_that_stands_still_keeps_none_of_another_from_its_thread():
+    threads = Threads()
+    one = asyncio.new_event_loop()
+    other = asyncio.new_event_loop()
+    gate = threading.Event()
+
+    async def begin():
+        threads.submit(threads.job(gate.wait, (60,)))
+
+    async def nothing():
+        await threads.run(lambda: None)
+
+    try:
+        other.run_until_complete(nothing())  # now a thread is idle
+        one.run_until_complete(begin())
+        other.run_until_complete(asyncio.wait_for(nothing(), 30))
+    finally:
+        gate.set()
+        one.close()
+        other.close()

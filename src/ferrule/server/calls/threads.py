@@ -318,7 +318,7 @@ class Threads:
                 continue
         self._seeking = False
         if self._jobs:
-            if self._blocked:
+            if self._blocked or not job.returns.loop.is_running():
                 self._summon()
             else:
                 job.returns.tell()
