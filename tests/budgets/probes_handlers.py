@@ -406,12 +406,17 @@ async def schemas_of_a_document(limit: int, size: int) -> bool:
 
 @probe("ferrule.server.openapi.schemas.MAX_DATA", lowered=1000)
 async def data_of_a_document(limit: int, size: int) -> bool:
-    """Two lists that are one, as where a YAML file has an alias, and the rest of so many characters."""
+    """Two lists that are one, as where a YAML file has an alias, and the rest of so many characters, wherever it is."""
     shared = ["x" * 100] * 2
     rest = "x" * (size - 408)
-    with mock.patch.object(web_schemas, "MAX_DATA", limit):
+
+    def is_taken(word: str) -> bool:
         schemas = Schemas(Document(described({})))
-        return accepted(lambda: schemas.whole({"enum": [shared, shared], "title": rest}, "request"))
+        return accepted(lambda: schemas.whole({"enum": [shared, shared], word: rest}, "request"))
+
+    with mock.patch.object(web_schemas, "MAX_DATA", limit):
+        (taken,) = {is_taken("title"), is_taken("example"), is_taken("description")}
+    return taken
 
 
 @probe("ferrule.server.openapi.document.MAX_PARAMETERS", lowered=20)

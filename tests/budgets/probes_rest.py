@@ -17,6 +17,7 @@ from ferrule.server.discovery import tool_search
 from ferrule.server.middleware.caller_key import target
 from ferrule.telemetry.receipt_writer import ReceiptSettings, ReceiptWriter
 from ferrule.telemetry.receipts import Receipt
+from ferrule.transports.backpressure import backlog
 from ferrule.transports.http.asgi import answer as asgi
 from ferrule.transports.http.asgi.answer import AsgiAnswer, QuietCalls
 from ferrule.transports.http.engine.connection import Connection
@@ -110,4 +111,6 @@ async def an_answer_that_is_not_taken(limit: int, size: int) -> bool:
         goes_on = writing.done()
         answer.cut()
         await writing
+        if answer.holder is not None:
+            backlog.drained(answer.holder)
     return goes_on

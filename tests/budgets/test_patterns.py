@@ -121,7 +121,7 @@ CLASSES = {
 
 def _of_class(items: Any) -> str:
     if items[0][0] is sre.NEGATE:
-        return next(letter for letter in "a1 \t,;=" if re.fullmatch(f"{_unparsed(items)}", letter))
+        return next(letter for letter in "a1 \t,;=\0" if re.fullmatch(f"{_unparsed(items)}", letter))
     operation, argument = items[0]
     if operation is sre.RANGE:
         return chr(argument[0])

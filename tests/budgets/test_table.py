@@ -74,7 +74,9 @@ def test_every_row_of_the_page_is_tried_or_says_why_there_is_nothing_to_try():
 def test_a_bound_holds(each: Probe, factor: int, more: int, taken: bool):
     """BUD-22."""
     limit = limit_of(each)
+    waiting = process.answers.held
     assert asyncio.run(each.attempt(limit, limit * factor + more)) is taken
+    assert process.answers.held == waiting, "what waited for a peer is still counted"
 
 
 @pytest.mark.parametrize("each", PERIODS.values(), ids=PERIODS.keys())

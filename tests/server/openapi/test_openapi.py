@@ -547,6 +547,23 @@ def test_path_styles(parameter: dict[str, Any], value: Any, url: str) -> None:
     assert asked(said, {"x": value}, "/it/{x}")["url"] == url
 
 
+@pytest.mark.parametrize(
+    ("path", "arguments"),
+    [
+        ("/items{filter}{scope}", {"filter": {"scope": "admin"}, "scope": "user"}),
+        ("/items;ten%61nt=acme{filter}", {"filter": {"tenant": "other"}}),
+        ("/items{filter}", {"filter": {}}),
+    ],
+    ids=["of another parameter", "of the path", "empty"],
+)
+def test_members_in_a_path_take_no_name_that_is_there(path: str, arguments: dict[str, Any]) -> None:
+    parameters = [{"in": "path", "name": "filter", "style": "matrix", "explode": True, "schema": {}}]
+    if "scope" in arguments:
+        parameters.append({"in": "path", "name": "scope", "style": "matrix", "schema": {}})
+    with pytest.raises(ToolError, match=r"may not have the member|is empty"):
+        asked({"parameters": parameters}, arguments, path)
+
+
 def test_arguments_of_one_name_are_told_apart() -> None:
     body = {"content": {"application/json": {"schema": {"type": "object", "properties": {"id": {"type": "string"}}}}}}
     parameters = [

@@ -144,7 +144,7 @@ class _Arguments:
             schema = said.get("schema")
         written = self._schemas.part(schema or {}, "request", self._needed)
         if said.get("description"):
-            written = {**written, "description": said["description"]}
+            written = {**written, "description": self._schemas.data(said["description"])}
         self._properties[argument] = written
         if said.get("required") or place == "path":
             self._required.append(argument)
@@ -200,7 +200,7 @@ class _Arguments:
             written = {"type": "string", "contentEncoding": "base64"}
             binary = frozenset({argument})
         if description:
-            written = {**written, "description": description}
+            written = {**written, "description": self._schemas.data(description)}
         self._properties[argument] = written
         if required:
             self._required.append(argument)

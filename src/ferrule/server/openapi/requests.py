@@ -20,6 +20,8 @@ from ferrule.errors import ToolError, quoted
 from ferrule.server.openapi.operations import PLACES, Body, Operation, Parameter
 
 VARIABLE = re.compile(r"\{([^{}]+)\}")
+MATRIX_NAME = re.compile(r";([^=;/{}]+)")
+"""The name of a path-style parameter (RFC 6570 §3.2.7) that a path has in itself."""
 DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
 SEPARATOR = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:25)*(?:2f|5c|2e|[01][0-9a-f]|7f)", re.IGNORECASE)
 """What could end a segment of a path, as it is or percent-encoded any number of times; a dot only where encoded."""
@@ -44,6 +46,7 @@ def compose(operation: Operation, arguments: Mapping[str, object]) -> Outgoing:
     for parameter in operation.parameters:
         if parameter.argument in arguments:
             given[parameter.place][parameter] = arguments[parameter.argument]
+    _check_matrix(operation, given["path"])
     url = _path(operation, given["path"])
     pairs: list[str] = []
     for parameter, value in given["query"].items():
@@ -165,7 +168,9 @@ def _may_become(own: list[str], other: list[str]) -> bool:
 
 
 def _segment(parameter: Parameter, value: object) -> str:
-    """Write the value of a path parameter (OpenAPI 3.1 §4.8.12.4, RFC 6570 §3.2)."""
+    """Write the value of a path parameter (OpenAPI 3.1 §4.8.12.4, RFC 6570 §3.2); what is empty has no form."""
+    if isinstance(value, list | Mapping) and not value:
+        return ""
     prefix = ""
     separator = ","
     if parameter.style == "label":
@@ -222,9 +227,22 @@ def _check_query(operation: Operation, given: Mapping[Parameter, Any]) -> None:
     for parameter, value in given.items():
         if parameter.as_json or not parameter.explode or parameter.style == "deepObject":
             continue
-        if isinstance(value, Mapping):
-            for name in value.keys() & names:
-                raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
+        _check_members(operation, parameter, value, names)
+
+
+def _check_matrix(operation: Operation, given: Mapping[Parameter, Any]) -> None:
+    """Refuse an object whose members go into the path by their own names, where one stands there already."""
+    names = set(map(unquote, MATRIX_NAME.findall(operation.path)))
+    names |= {parameter.name for parameter in operation.parameters if parameter.place == "path"}
+    for parameter, value in given.items():
+        if parameter.explode and parameter.style == "matrix":
+            _check_members(operation, parameter, value, names)
+
+
+def _check_members(operation: Operation, parameter: Parameter, value: object, names: set[str]) -> None:
+    if isinstance(value, Mapping):
+        for name in value.keys() & names:
+            raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
 
 
 def _header(parameter: Parameter, value: object) -> str:

@@ -104,7 +104,7 @@ class Schemas:
             written[word] = self._value(word, value, side, needed)
         self._hide(schema, written, side)
         if "example" in schema and "examples" not in schema:
-            written["examples"] = [schema["example"]]
+            written["examples"] = [self.data(schema["example"])]
         if self._document.is_3_0:
             return _from_3_0(schema, written)
         return written
@@ -116,10 +116,9 @@ class Schemas:
         written: dict[str, Any] = {"$ref": f"#/$defs/{self._name(reference)}"}
         if self._document.is_3_0:
             # In 3.0 nothing beside a reference counts, but people write this and mean it.
+            kept: dict[str, Any] = {}
             if "description" in schema:
-                kept = {"description": schema["description"]}
-            else:
-                kept = {}
+                kept["description"] = self.data(schema["description"])
             if schema.get("nullable"):
                 return {"anyOf": [written, {"type": "null"}], **kept}
             return {**written, **kept}
@@ -136,6 +135,10 @@ class Schemas:
             return {name: self._written(item, side, needed) for name, item in value.items()}
         if word in SINGLE and isinstance(value, Mapping):
             return self._written(value, side, needed)
+        return self.data(value)
+
+    def data(self, value: object) -> Any:
+        """Return what goes into a schema as it stands in the document, within the bound on all of it."""
         self._data += self._length(value)
         if self._data > MAX_DATA:
             raise SetupError(f"the schemas of the OpenAPI document hold more than {MAX_DATA:,} characters of data")
