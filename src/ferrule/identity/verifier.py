@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ferrule.errors import Refusal
 from ferrule.identity.principal import CERTIFICATE, Principal
@@ -68,6 +68,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     """Whether the caller behind an open connection is verified anew: a proof that counts once was shown before."""
     scope: Mapping[str, Any] = NOTHING
     """The ASGI scope, where an ASGI server took the request: what an application around us has found out."""
+    notes: dict[Any, Any] = field(default_factory=dict)
+    """What verifiers have read in all this: requests of one connection with the same head have the same facts."""
 
 
 class UsedOnce(Protocol):

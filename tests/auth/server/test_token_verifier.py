@@ -18,6 +18,7 @@ from issuer_double import KEYS, METADATA, NOW, RESOURCE, Clock, facts, judged, l
 from ferrule.auth.challenge import read_challenges
 from ferrule.auth.dpop import make_proof
 from ferrule.auth.jose import BadToken, make_key
+from ferrule.auth.server import token_verifier
 from ferrule.auth.server.certificates import ClientCertificates
 from ferrule.auth.server.static_tokens import StaticTokens
 from ferrule.auth.server.token_cache import KnownToken
@@ -497,3 +498,24 @@ def test_no_token_is_in_any_text(caplog: pytest.LogCaptureFixture) -> None:
         texts = [repr(by), repr(judged("s3cret-token", by)), repr(judged("s3cret-other", by)), repr(vars(by))]
         texts.append(str(refused(judged("s3cret-token,x", by)).message))
     assert "s3cret" not in " ".join(texts) + caplog.text
+
+
+def test_the_token_of_a_head_is_read_once_by_each_verifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection has the same facts for as long as it has the same head; a verdict is not remembered with them."""
+    read: list[str] = []
+    original = token_verifier.read_credentials
+
+    def counted(shown: Any) -> Any:
+        read.append(shown.headers["authorization"])
+        return original(shown)
+
+    monkeypatch.setattr(token_verifier, "read_credentials", counted)
+    clock = Clock()
+    first, other = verifier(clock=clock), verifier(clock=clock)
+    head = facts(f"Bearer {token()}")
+    for _ in range(3):
+        assert isinstance(first.verify(head), Principal)
+    assert isinstance(other.verify(head), Principal)
+    assert len(read) == 2
+    clock.now += 7200.0
+    assert refused(first.verify(head)).status == 401

@@ -177,14 +177,18 @@ class TokenVerifier(Verifier):
                 "no caller is let in: %s", "this server has not been told its URL, set resource=…", self.clock()
             )
             return Refusal("Unavailable: this server has not been told its URL", status=503)
-        try:
-            shown = read_credentials(facts)
-        except Malformed as reason:
-            return self.resource.malformed(resource, str(reason))
-        if shown is None:
-            return self._without_token(facts, resource)
+        read = facts.notes.get(self)
+        if read is None:
+            try:
+                shown = read_credentials(facts)
+            except Malformed as reason:
+                return self.resource.malformed(resource, str(reason))
+            if shown is None:
+                return self._without_token(facts, resource)
+            read = (shown, digest(shown.token, "" if self.resource.settings.resource else resource))
+            facts.notes[self] = read
+        shown, token = read
         now = self.clock()
-        token = digest(shown.token, "" if self.resource.settings.resource else resource)
         known = self.cache.find(token, now)
         if known is None:
             return self._examine(facts, shown, token, resource, now)
