@@ -28,6 +28,7 @@ OWN_WORKERS = "ferrule-2-workers"
 OWN_STORES = "ferrule-redis"
 OWN_PROTECTED = (OWN_CACHED, OWN_RS256, OWN_ES256)
 RS256_ALONE, ES256_ALONE = "rs256 alone", "es256 alone"
+RS256_INSIDE, ES256_INSIDE = "rs256 in a call", "es256 in a call"
 YARDSTICKS = (
     *STDIO_FLOORS,
     HTTP_SKETCH,
@@ -42,6 +43,8 @@ YARDSTICKS = (
     *OWN_PROTECTED,
     RS256_ALONE,
     ES256_ALONE,
+    RS256_INSIDE,
+    ES256_INSIDE,
 )
 """What is no peer: servers that do next to nothing, parts, and ourselves in other circumstances."""
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from bench.contestants import (
     CONSTANT,
+    ES256_INSIDE,
     FERRULE,
     OWN_BARE,
     OWN_CACHED,
@@ -16,6 +17,7 @@ from bench.contestants import (
     OWN_ROUTED,
     OWN_RS256,
     OWN_STDIO,
+    RS256_INSIDE,
     is_native,
     is_python,
 )
@@ -170,6 +172,12 @@ def _protected_share(name: str, limit: float) -> Floor:
     return Floor(protected.SCENARIO, text, limit, lambda results: protected.share(results, name), at_most=True)
 
 
+def _beside_signature(name: str, inside: str, limit: float) -> Floor:
+    """Return what a call costs whose token is checked, beside one that verifies a signature and nothing else."""
+    text = f"HTTP call, {name}: CPU, times that of {inside}"
+    return Floor(protected.SCENARIO, text, limit, lambda results: protected.share(results, name, inside), at_most=True)
+
+
 def _worker_floors() -> list[Floor]:
     """Return what a call costs with two workers beside one process, and what it costs to hand a connection over."""
     text = "HTTP call, two workers on free cores: rate by CPU of a call, times one process"
@@ -255,7 +263,8 @@ FLOORS = (
     _routed_share(1.3),
     _protected_share(OWN_CACHED, 1.2),
     _protected_share(OWN_RS256, 3.5),
-    _protected_share(OWN_ES256, 6),
+    _beside_signature(OWN_RS256, RS256_INSIDE, 1.4),
+    _beside_signature(OWN_ES256, ES256_INSIDE, 1.25),
     *_worker_floors(),
     _stored_share(1.15),
     _storm(storm.ALONE, 1.5),

@@ -2,7 +2,8 @@
 
 The key and the token are made here: the server is told the public half of the key. With `cached` it checks the token
 once and knows it from then on, as servers do; the others are told to forget it, so that every call is a check. `alone`
-is the signature and nothing else, as `cryptography` verifies it: no call that checks one can cost less than both.
+is the signature and nothing else, as `cryptography` verifies it. `in a call` is the floor: each call verifies one, and
+nothing is read of any token.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from functools import cache
 
 from bench.contestants import (
     ES256_ALONE,
+    ES256_INSIDE,
     FERRULE,
     OWN_CACHED,
     OWN_ES256,
     OWN_RS256,
     RS256_ALONE,
+    RS256_INSIDE,
     Contestant,
     ferrule,
 )
@@ -66,7 +69,7 @@ class ProtectedServer(HttpServer):
 
 
 def contestants() -> list[Contestant]:
-    """Return ourselves without protection, with a token that is known, and with tokens that are checked each time."""
+    """Return ourselves without protection, with tokens that are known or checked each time, and the floors."""
     own = ferrule()
 
     def protected(name: str, algorithm: str, checks: str) -> Contestant:
@@ -75,6 +78,7 @@ def contestants() -> list[Contestant]:
             "BENCH_CHECKS": checks,
             "BENCH_ISSUER": ISSUER,
             "BENCH_AUDIENCE": AUDIENCE,
+            "BENCH_TOKEN": proof(algorithm)[0],
         }
         return replace(own, name=name, environment={**own.environment, **told})
 
@@ -83,6 +87,8 @@ def contestants() -> list[Contestant]:
         protected(OWN_CACHED, "RS256", "once"),
         protected(OWN_RS256, "RS256", "always"),
         protected(OWN_ES256, "ES256", "always"),
+        protected(RS256_INSIDE, "RS256", "signature"),
+        protected(ES256_INSIDE, "ES256", "signature"),
     ]
 
 
@@ -119,7 +125,7 @@ def signature_us(algorithm: str) -> float:
         return round((time.process_time_ns() - began) / SIGNATURES / 1e3, 2)
 
 
-def share(results: Results, name: str) -> float | None:
-    """Return what a call costs under some protection, as a multiple of the same call without."""
-    found = results.ratio(SCENARIO, CASE, name, FERRULE)
+def share(results: Results, name: str, beside: str = FERRULE) -> float | None:
+    """Return what a call costs under some protection, as a multiple of the same call without, or of another."""
+    found = results.ratio(SCENARIO, CASE, name, beside)
     return None if found is None else found.median
