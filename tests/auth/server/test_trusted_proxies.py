@@ -41,7 +41,10 @@ def test_behind_a_proxy_bad_tokens_are_counted_by_sender() -> None:
     """AUT-13: whoever shows many does not keep out those who come through the same proxy."""
     by = verifier(trusted_proxies=["10.0.0.1"])
     stranger = {"address": "10.0.0.1", "headers": {"x-forwarded-for": "203.0.113.1"}}
-    for number in range(50):
+    number = 0
+    last = judged("a.b.0", by, **stranger)
+    while not asyncio.iscoroutine(last) and number < 50:
+        number += 1
         last = judged(f"a.b.{number}", by, **stranger)
     assert asyncio.iscoroutine(last)  # it has to wait for its refusal
     assert asyncio.run(last).status == 429

@@ -402,7 +402,9 @@ def test_a_repeated_head_does_not_pass_the_limit_of_bodies() -> None:
 
 def test_a_request_leaves_nothing_for_the_garbage_collector() -> None:
     bench = Bench(lambda request, responder: (responder.watch(lambda: str(responder)), responder.reply(200, b"")))
-    gc.collect()
+    for _ in range(10):  # what other tests left may take more than one look
+        if not gc.collect():
+            break
     for number in range(100):
         bench.feed(GET.replace(b"/a", b"/%d" % (number % 3)))
     assert gc.collect() < 100
