@@ -639,6 +639,16 @@ class TestWorkInATaskThatWasUsedBefore:
 
 
 BOX: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("BOX")
+ARRAY: contextvars.ContextVar[object] = contextvars.ContextVar("ARRAY")
+
+
+class Array:
+    """What refuses to be compared, as the arrays of numpy do."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
 
 
 class TestWhatOneCallLeaves:
@@ -679,6 +689,29 @@ class TestWhatOneCallLeaves:
             start(handler(), context=context)
             await asyncio.sleep(0.01)
         assert seen[1] is mine
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_values_that_cannot_be_compared_harm_neither_call(self, start: Any, waits: bool) -> None:
+        seen: list[object] = []
+        failed: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
+
+        async def handler(mine: object) -> None:
+            if waits:
+                await asyncio.sleep(0)
+            seen.append(ARRAY.get())
+            ARRAY.set(mine)
+
+        arrays = [Array(), Array(), Array()]
+        for array in arrays:
+            context = contextvars.copy_context()
+            context.run(ARRAY.set, array)
+            for _ in range(2):
+                start(handler(Array()), context=context)
+                await asyncio.sleep(0.01)
+        gc.collect()
+        assert failed == []
+        assert list(map(id, seen)) == [id(array) for array in arrays for _ in range(2)]
 
     @pytest.mark.parametrize("waits", [False, True])
     async def test_a_cancellation_that_was_taken_back_reaches_nobody_else(self, start: Any, waits: bool) -> None:
