@@ -7,6 +7,8 @@ import contextlib
 import contextvars
 import gc
 import logging
+import sys
+import threading
 import weakref
 from typing import Any
 
@@ -466,6 +468,30 @@ class TestTheLoop:
             asyncio.run(main())
         gc.collect()
         assert [loop() is None for loop in loops] == [True, True, False]
+
+    def test_threads_that_open_and_close_loops_do_not_disturb_each_other(self) -> None:
+        failed: list[BaseException] = []
+
+        def open_and_close() -> None:
+            try:
+                for _ in range(200):
+                    loop = asyncio.new_event_loop()
+                    starting(loop)
+                    loop.close()
+            except BaseException as error:
+                failed.append(error)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [threading.Thread(target=open_and_close) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert failed == []
 
     def test_a_loop_that_ends_with_a_spare_task_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         async def work() -> None:

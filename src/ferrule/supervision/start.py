@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import types
 from asyncio import futures, tasks
 from collections.abc import Callable, Coroutine, Generator
@@ -316,6 +317,8 @@ def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
 
 
 _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary()
+_starts_lock = threading.RLock()
+"""Held while its entries are looked through: other threads have loops of their own."""
 
 
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
@@ -324,8 +327,10 @@ def starting(loop: asyncio.AbstractEventLoop) -> Start:
         return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)
     if start is None:
-        for other in list(_starts):
-            if other.is_closed():
-                del _starts[other]  # what starts work on a loop holds the loop, and its spare tasks
-        start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
+        start = _start_native(loop) if NATIVE else Starter(loop).start
+        with _starts_lock:
+            for other in list(_starts):
+                if other.is_closed():
+                    _starts.pop(other, None)  # what starts work on a loop holds the loop, and its spare tasks
+            _starts[loop] = start
     return start
