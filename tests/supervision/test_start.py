@@ -7,6 +7,8 @@ import contextlib
 import contextvars
 import gc
 import logging
+import sys
+import threading
 import weakref
 from typing import Any
 
@@ -467,6 +469,30 @@ class TestTheLoop:
         gc.collect()
         assert [loop() is None for loop in loops] == [True, True, False]
 
+    def test_threads_that_open_and_close_loops_do_not_disturb_each_other(self) -> None:
+        failed: list[BaseException] = []
+
+        def open_and_close() -> None:
+            try:
+                for _ in range(200):
+                    loop = asyncio.new_event_loop()
+                    starting(loop)
+                    loop.close()
+            except BaseException as error:
+                failed.append(error)
+
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)
+        try:
+            threads = [threading.Thread(target=open_and_close) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            sys.setswitchinterval(interval)
+        assert failed == []
+
     def test_a_loop_that_ends_with_a_spare_task_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         async def work() -> None:
             pass
@@ -639,6 +665,16 @@ class TestWorkInATaskThatWasUsedBefore:
 
 
 BOX: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("BOX")
+ARRAY: contextvars.ContextVar[object] = contextvars.ContextVar("ARRAY")
+
+
+class Array:
+    """What refuses to be compared, as the arrays of numpy do."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
 
 
 class TestWhatOneCallLeaves:
@@ -679,6 +715,29 @@ class TestWhatOneCallLeaves:
             start(handler(), context=context)
             await asyncio.sleep(0.01)
         assert seen[1] is mine
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_values_that_cannot_be_compared_harm_neither_call(self, start: Any, waits: bool) -> None:
+        seen: list[object] = []
+        failed: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: failed.append(told))
+
+        async def handler(mine: object) -> None:
+            if waits:
+                await asyncio.sleep(0)
+            seen.append(ARRAY.get())
+            ARRAY.set(mine)
+
+        arrays = [Array(), Array(), Array()]
+        for array in arrays:
+            context = contextvars.copy_context()
+            context.run(ARRAY.set, array)
+            for _ in range(2):
+                start(handler(Array()), context=context)
+                await asyncio.sleep(0.01)
+        gc.collect()
+        assert failed == []
+        assert list(map(id, seen)) == [id(array) for array in arrays for _ in range(2)]
 
     @pytest.mark.parametrize("waits", [False, True])
     async def test_a_cancellation_that_was_taken_back_reaches_nobody_else(self, start: Any, waits: bool) -> None:

@@ -69,7 +69,9 @@ class RequestFacts(Struct, frozen=True, kw_only=True):
     scope: Mapping[str, Any] = NOTHING
     """The ASGI scope, where an ASGI server took the request: what an application around us has found out."""
     notes: dict[Any, Any] = field(default_factory=dict)
-    """What verifiers have read in all this: requests of one connection with the same head have the same facts."""
+    """What verifiers have read in all this: requests of one connection with the same head have the same facts.
+
+    `structs.replace` copies the facts, and not the notes: whoever reads one looks whether it is of the same facts."""
 
 
 class UsedOnce(Protocol):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import types
 from asyncio import futures, tasks
 from collections.abc import Callable, Coroutine, Generator
@@ -94,7 +95,10 @@ class Rest:
 
 def is_same(one: Context, other: Context) -> bool:
     """Return whether two contexts hold the very same objects."""
-    if one != other:
+    try:
+        if one != other:
+            return False
+    except Exception:  # different objects were compared: the arrays of numpy, say, refuse to
         return False
     return not one or all(map(is_, one.values(), other.values()))
 
@@ -313,6 +317,8 @@ def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
 
 
 _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary()
+_starts_lock = threading.RLock()
+"""Held while its entries are looked through: other threads have loops of their own."""
 
 
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
@@ -321,8 +327,10 @@ def starting(loop: asyncio.AbstractEventLoop) -> Start:
         return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
     start = _starts.get(loop)
     if start is None:
-        for other in list(_starts):
-            if other.is_closed():
-                del _starts[other]  # what starts work on a loop holds the loop, and its spare tasks
-        start = _starts[loop] = _start_native(loop) if NATIVE else Starter(loop).start
+        start = _start_native(loop) if NATIVE else Starter(loop).start
+        with _starts_lock:
+            for other in list(_starts):
+                if other.is_closed():
+                    _starts.pop(other, None)  # what starts work on a loop holds the loop, and its spare tasks
+            _starts[loop] = start
     return start

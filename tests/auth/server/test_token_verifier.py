@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from forgery import base64url
 from issuer_double import KEYS, METADATA, NOW, RESOURCE, Clock, facts, judged, let_in, token, verifier
+from msgspec import structs
 
 from ferrule.auth.challenge import read_challenges
 from ferrule.auth.dpop import make_proof
@@ -519,3 +520,19 @@ def test_the_token_of_a_head_is_read_once_by_each_verifier(monkeypatch: pytest.M
     assert len(read) == 2
     clock.now += 7200.0
     assert refused(first.verify(head)).status == 401
+
+
+def test_the_token_of_other_headers_is_not_the_one_that_was_read_before() -> None:
+    """A verifier around another asks it about a token that came elsewhere: in a cookie, or beside that of a gateway."""
+    by = verifier()
+    gateway = facts(f"Bearer {token(sub='gateway')}")
+    assert isinstance(by.verify(gateway), Principal)
+    forged = structs.replace(gateway, headers={"authorization": f"Bearer {token()[:-6]}AAAAAA"})
+    assert refused(by.verify(forged)).status == 401
+    caller = by.verify(structs.replace(gateway, headers={"authorization": f"Bearer {token(sub='ada')}"}))
+    assert isinstance(caller, Principal)
+    assert caller.subject == "ada"
+    again = by.verify(gateway)
+    assert isinstance(again, Principal)
+    assert again.subject == "gateway"
+    assert refused(by.verify(structs.replace(gateway, headers={}))).status == 401

@@ -385,6 +385,23 @@ class TestLive:
         async with pair(app, era) as client:
             assert [tool.name for tool in await client.list_tools()] == ["w_forecast", "w_plain"]
 
+    @pytest.mark.parametrize("change", ["remove", "surround", "unmount"])
+    def test_what_the_host_has_removed_is_the_child_s_no_more(self, change):
+        child, app = weather(), Server("host")
+        app.mount(child)
+        app.remove_tool("forecast")
+        app.remove_tool("plain")
+        app.add_tool("plain", lambda: "the host's own")
+        own = app.get_tool("plain")
+        if change == "remove":
+            child.remove_tool("forecast")
+            child.remove_tool("plain")
+        elif change == "surround":
+            child.add_middleware(Renaming([]))
+        else:
+            app.unmount(child)
+        assert dict(app.offers.tools.catalogue.registered) == {"plain": own}
+
     async def test_an_unmounted_server_is_gone(self, era):
         child = weather()
         app = hosting(child)

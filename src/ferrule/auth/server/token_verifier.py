@@ -178,16 +178,17 @@ class TokenVerifier(Verifier):
             )
             return Refusal("Unavailable: this server has not been told its URL", status=503)
         read = facts.notes.get(self)
-        if read is None:
+        # A verifier around this one may replace the headers, as with the token a cookie stands for; the notes stay.
+        if read is None or read[0] is not facts.headers:
             try:
                 shown = read_credentials(facts)
             except Malformed as reason:
                 return self.resource.malformed(resource, str(reason))
             if shown is None:
                 return self._without_token(facts, resource)
-            read = (shown, digest(shown.token, "" if self.resource.settings.resource else resource))
+            read = (facts.headers, shown, digest(shown.token, "" if self.resource.settings.resource else resource))
             facts.notes[self] = read
-        shown, token = read
+        _, shown, token = read
         now = self.clock()
         known = self.cache.find(token, now)
         if known is None:

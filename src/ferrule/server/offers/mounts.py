@@ -180,7 +180,9 @@ class Branch:
 
     def removed(self, key: str) -> None:
         """Let go of one entry."""
-        self._target.remove(self._taken.pop(key))
+        renamed = self._taken.pop(key)
+        if self._is_copy(self._target.registered.get(renamed)):
+            self._target.remove(renamed)
 
     def switched(self) -> None:
         """Follow what was switched on or off."""
@@ -189,11 +191,17 @@ class Branch:
     def exchanged(self, key: str, entry: object) -> None:
         """Put a new copy in the place of the old one."""
         renamed = self._taken[key]
-        old = self._target.registered[renamed]
+        old: Any = self._target.registered.get(renamed)
+        if not self._is_copy(old):
+            return
         new = self._adopt(self._mount.adopted(entry, key), renamed)
         self._target.exchange(renamed, new)
         if self._source.kind == "tool":
             self._mount.host.tools.remake(old, new)
+
+    def _is_copy(self, entry: Any) -> bool:
+        """Whether an entry of the host was taken over here: the host may have removed that, and offer its own."""
+        return entry is not None and bool(entry.mount_path) and entry.mount_path[0][0] is self._mount.point
 
     def retake(self) -> None:
         """Put new copies in the place of the old ones, in the same order."""

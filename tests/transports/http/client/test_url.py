@@ -25,7 +25,11 @@ def test_a_url_is_taken_apart(url: str, expected: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x/", "http://", "example.com", "http://x:99999/", "http://x/a\r\nb", "http://x/ y", "http://[::1/"]
+    "url",
+    [
+        *("ftp://x/", "http://", "example.com", "http://x:99999/", "http://x/a\r\nb", "http://x/ y", "http://[::1/"),
+        *("http://x/\udcff", "http://\udcff@x/", "http://\udcff/"),
+    ],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(SetupError):

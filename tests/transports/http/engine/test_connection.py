@@ -33,6 +33,7 @@ from ferrule.transports.http.engine.connection import (
     Connection,
 )
 from ferrule.transports.http.engine.connection_state import CLOSED, EVENTS, NEW, STATES, Event
+from ferrule.transports.http.engine.request_reader import MAX_KEPT_HEAD
 from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.message import Handle, HttpRequest, Responder, Transfer
 from ferrule.transports.http.settings import EngineSettings
@@ -351,8 +352,18 @@ def test_a_request_that_came_whole_with_a_new_head_needs_no_buffer(
 
 
 @pytest.mark.parametrize("pieces", [[b"body"], [b"", b"body"], [b"bo", b"dy"]])
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST_OF_A_CALLER,
+        POST_OF_A_CALLER.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * MAX_KEPT_HEAD + b"\r\n\r\n"),
+        POST_OF_A_CALLER.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"),
+        POST_OF_A_CALLER.replace(b"Content-Length: 4", b"Transfer-Encoding: chunked"),
+    ],
+    ids=["short", "long", "expects", "chunked"],
+)
 def test_a_new_head_is_parsed_once_whether_its_body_comes_with_it_or_later(
-    pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
+    head: bytes, pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parsed = []
 
@@ -363,11 +374,15 @@ def test_a_new_head_is_parsed_once_whether_its_body_comes_with_it_or_later(
     parse_head = head_parser.parse_head
     monkeypatch.setattr(head_parser, "parse_head", parse)
     bench = Bench()
-    bench.feed(POST_OF_A_CALLER + pieces[0])
+    if b"chunked" in head:
+        pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b"" for piece in pieces]
+        pieces[-1] += b"0\r\n\r\n"
+    bench.feed(head + pieces[0])
     for piece in pieces[1:]:
         bench.feed(piece)
-    assert [each.body for each in bench.requests] == [b"body"]
-    assert parsed == [POST_OF_A_CALLER]
+    bench.feed(GET)
+    assert [each.body for each in bench.requests] == [b"body", b""]
+    assert parsed == [head, GET]
 
 
 def test_what_was_decided_about_a_head_is_there_for_the_next_request_with_it() -> None:

@@ -7,7 +7,7 @@ import pytest
 from ferrule.budgets.allocator import allocator
 from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
-from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, Incoming
+from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, NO_HEAD, Incoming
 from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.settings import EngineSettings
 
@@ -25,6 +25,7 @@ class Opened(Incoming):
         taken = []
         while (request := self._next()) is not None:
             self._body = None
+            self._head = NO_HEAD
             self._keep(request[0])
             taken.append(request)
         return taken

@@ -14,7 +14,8 @@ PORTS = {"http": 80, "https": 443}
 
 LONGEST_SHOWN = 200
 
-CONTROL = re.compile(r"[\x00-\x20\x7f]")
+UNFIT = re.compile(r"[\x00-\x20\x7f\ud800-\udfff]")
+"""Characters that no URL can have; halves of pairs stand for bytes of a command line that are no UTF-8."""
 
 ASCII = bytes(range(128)).decode()
 
@@ -70,8 +71,8 @@ class Place(Struct, frozen=True):
 
 def place(url: str) -> Place:
     """Parse a URL; raises SetupError with what is wrong with it."""
-    if CONTROL.search(url):
-        raise SetupError(f"the URL {_shown(url)} has spaces or control characters in it")
+    if UNFIT.search(url):
+        raise SetupError(f"the URL {_shown(url)} has spaces, control characters or what is no text in it")
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -51,7 +51,9 @@ class Incoming:
         self._at = 0
         self._checked = 0
         """How many bytes of a head that has not come whole were looked at."""
-        self._head = self._kept = NO_HEAD
+        self._head = NO_HEAD
+        """Of the request that is being read, where its head was read and its body was not."""
+        self._kept = NO_HEAD
         self._kept_size = 0
         self._body: Body | None = None
 
@@ -59,7 +61,9 @@ class Incoming:
         """Take the next head, if it has come whole."""
         buffer, at = self._buffer, self._at
         kept = self._kept
-        head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
+        head: Head | None = self._head
+        if head is NO_HEAD:
+            head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
         if head is not None:
             self._at = at + len(head.raw)
             self._checked = 0
@@ -123,7 +127,7 @@ class Incoming:
 
     def _read_whole(self, data: bytes) -> Head:
         """Return the head of exactly one whole request; NO_HEAD for what is not whole or not acceptable, which is read
-        piece by piece."""
+        piece by piece. A head that was parsed for nothing is left to that."""
         head = parse_again(self._kept, data, 0)
         if head is None:
             end = data.find(b"\r\n\r\n", 0, self.ledger.settings.max_head_size) + 4
@@ -135,6 +139,7 @@ class Incoming:
                 return NO_HEAD
         self._keep(head)
         if len(data) != len(head.raw) + head.length or head.length > self.ledger.max_body_size:
+            self._head = head
             return NO_HEAD
         return head
 
