@@ -752,11 +752,12 @@ def test_of_many_wrong_parts_each_argument_names_the_first() -> None:
     def handler(a: list[Point], b: list[int]) -> None: ...
 
     raw = msgspec.json.encode({"a": [{}] * 600, "b": ["x"] * 300})
-    refusal(handler, raw)
-    before = time.process_time()
+    took = []
     for _ in range(20):
+        before = time.process_time()
         error = refusal(handler, raw)
-    assert time.process_time() - before < 0.1
+        took.append(time.process_time() - before)
+    assert min(took) < 0.005
     assert [violation.parameter for violation in error.violations] == ["a", "b"]
 
 

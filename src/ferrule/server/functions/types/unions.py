@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable, Sequence
-from types import NoneType
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
@@ -15,6 +15,8 @@ from ferrule.server.functions.types.form import Form, Schema, Writer, choices, e
 from ferrule.server.functions.types.known import convert, encode_hook
 from ferrule.server.functions.types.pydantic_types import is_model
 
+_BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
+"""What msgspec may hold a value to."""
 _PLACE = r" - at `(?:key` in `)?\$\.?(.*)`$"
 """Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
 
@@ -38,10 +40,38 @@ def union_of(members: Sequence[object]) -> Any:
 
 def _is_readable(type_: object) -> bool:
     try:
+        if _reads_wrong_memory(type_):
+            return False
         msgspec.json.Decoder(type_)
     except TypeError:
         return False
     return True
+
+
+def _reads_wrong_memory(type_: object) -> bool:
+    """Return whether msgspec must not be given a type.
+
+    In a union of a bounded value and a tuple of fixed length, msgspec 0.22 takes the bound for the length: the process
+    ends, or runs out of memory.
+    """
+    if get_origin(type_) not in (Union, UnionType):
+        return False
+    # Of the whole, msgspec must not be asked even that.
+    nodes = list(map(_node, get_args(type_)))
+    has_tuple = any(isinstance(node, mi.TupleType) for node in nodes)
+    return has_tuple and any(map(_is_bounded, nodes))
+
+
+def _node(type_: object) -> mi.Type:
+    """Return what msgspec knows of a type, without what is said about it beside that."""
+    node = mi.type_info(type_)
+    while isinstance(node, mi.Metadata):
+        node = node.type
+    return node
+
+
+def _is_bounded(node: mi.Type) -> bool:
+    return any(getattr(node, bound, None) is not None for bound in _BOUNDS)
 
 
 def _alternatives(members: Sequence[object]) -> Form:
