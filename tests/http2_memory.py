@@ -89,10 +89,10 @@ class MemoryPeer(Http2Peer):
         self.wire = Wire()
         self.handler: Callable[[Stream], None] = lambda stream: None
         engine = Engine(self.handle, EngineSettings(port=0, **options), max_body_size=max_body_size)
-        self.ledger = engine._ledger
-        self.ledger.tick(BEGINNING)
-        self.ledger.draining = draining
-        self.connection = Http2Connection(self.ledger, Http2Settings(max_streams=max_streams, window=window), loop)
+        self.shared = engine._shared
+        self.shared.tick(BEGINNING)
+        self.shared.draining = draining
+        self.connection = Http2Connection(self.shared, Http2Settings(max_streams=max_streams, window=window), loop)
         self.connection.connection_made(self.wire)
         self.flush()
 
@@ -132,7 +132,7 @@ class MemoryPeer(Http2Peer):
 
     def at(self, now: float) -> None:
         """Set the clock, and sweep."""
-        self.ledger.tick(now)
+        self.shared.tick(now)
         self.connection.sweep(now)
         self.listen()
 
@@ -148,6 +148,6 @@ def in_memory(**options: Any) -> Iterator[MemoryPeer]:
     finally:
         peer.connection.connection_lost(None)
         loop.close()
-    assert peer.ledger.requests.held == 0
+    assert peer.shared.requests.held == 0
     assert len(unread) == 0
     assert peer.connection._streams == peer.connection.out._sending == {}

@@ -451,10 +451,10 @@ async def nothing_left(listener: Any, server: Any) -> AsyncIterator[None]:
     await asyncio.sleep(0.05)
     tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
     yield
-    ledger = listener._engine._ledger
+    shared = listener._engine._shared
     for _ in range(1000):
         await asyncio.sleep(0.02)
-        left = [*listener._endpoint.channels, *server.host.links, *ledger.connections, *ledger.arriving]
+        left = [*listener._endpoint.channels, *server.host.links, *shared.connections, *shared.arriving]
         more = len(asyncio.all_tasks()) - tasks, len(os.listdir("/proc/self/fd")) - descriptors
         if not left and max(more) <= 0:
             break

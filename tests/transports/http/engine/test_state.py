@@ -21,11 +21,11 @@ def test_the_first_lines_have_the_status_the_date_and_who_serves() -> None:
 
 
 def test_the_first_lines_are_made_once_between_two_ticks() -> None:
-    ledger = EngineState(lambda request, responder: None, EngineSettings(), 100)
-    assert ledger.starts[200] is ledger.starts[200]
-    before = ledger.starts[200]
-    ledger.tick(5.0)
-    assert ledger.starts[200] is not before
+    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    assert shared.starts[200] is shared.starts[200]
+    before = shared.starts[200]
+    shared.tick(5.0)
+    assert shared.starts[200] is not before
 
 
 class Kept:
@@ -42,41 +42,41 @@ class Kept:
 
 
 async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_have_come_and_gone() -> None:
-    ledger = EngineState(lambda request, responder: None, EngineSettings(), 100)
-    await ledger.wait_empty(60.0)
+    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    await shared.wait_empty(60.0)
     first, last = Kept(), Kept()
-    ledger.admit(first)
-    ledger.forget(first)
-    ledger.admit(last)
-    waiting = asyncio.ensure_future(ledger.wait_empty(60.0))
+    shared.admit(first)
+    shared.forget(first)
+    shared.admit(last)
+    waiting = asyncio.ensure_future(shared.wait_empty(60.0))
     for _ in range(3):
         await asyncio.sleep(0)
     assert not waiting.done()
-    ledger.forget(last)
+    shared.forget(last)
     await waiting
 
 
 class Reading:
     """A connection whose requests are on an account."""
 
-    def __init__(self, ledger: EngineState) -> None:
-        self.ledger = ledger
+    def __init__(self, shared: EngineState) -> None:
+        self.shared = shared
         self.held = 0
 
     def take(self, size: int) -> bool:
-        taken = self.ledger.debit(self, size)
+        taken = self.shared.debit(self, size)
         self.held += size if taken else 0
         return taken
 
     def shed(self) -> None:
         assert self.held, "it holds nothing that it could let go of"
-        self.ledger.credit(self, self.held)
+        self.shared.credit(self, self.held)
         self.held = 0
 
 
 def test_what_a_connection_has_given_back_does_not_count_when_the_largest_is_shed() -> None:
-    ledger = EngineState(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
-    before, largest, newest = Reading(ledger), Reading(ledger), Reading(ledger)
+    shared = EngineState(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
+    before, largest, newest = Reading(shared), Reading(shared), Reading(shared)
     assert before.take(90)
     before.shed()
     assert largest.take(70)
