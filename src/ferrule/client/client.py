@@ -308,7 +308,7 @@ class Client:
     async def ping(self, timeout: float | None = None) -> float:
         """Return how long the server takes to answer; in the stateless era it is asked to discover itself."""
         patience = given(timeout, self.settings.ping_timeout)
-        method = (await self._keeper.present(patience)).era.liveness
+        method = (await self._keeper.when_connected(patience)).era.liveness
         started = time.perf_counter()
         await self._keeper.ask(method, {}, RequestOptions(patience))
         return time.perf_counter() - started
@@ -355,7 +355,7 @@ class Client:
 
     async def cancel(self, request_id: int | str, reason: str = "") -> None:
         """Stop waiting for one of our requests and tell the server."""
-        link = self._keeper.talk().live()
+        link = self._keeper.current().live()
         awaited = link.session.awaited.get(request_id)
         if awaited is not None:
             link.abandon(awaited, reason)
@@ -449,7 +449,7 @@ class Client:
         """Call `handler(kind, reason)` when the conversation fails: the exception's name and its sentence."""
 
         def failed() -> None:
-            error = self._keeper.talk().failure
+            error = self._keeper.current().failure
             handler(type(error).__name__, str(error))
 
         self._phases.on_enter(Phase.ERROR, failed)

@@ -67,7 +67,7 @@ class Notifications:
         """Take a notification."""
         for listener in self._first:
             listener(note)
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
         if self.subscriptions.stale(note):
             return
         uri = self.subscriptions.hear(note)
@@ -129,7 +129,7 @@ class Notifications:
 
     async def set_level(self, level: str, timeout: float | None) -> None:
         """Choose the least level of log messages the server sends."""
-        conversation = await self._keeper.present(timeout)
+        conversation = await self._keeper.when_connected(timeout)
         conversation.require("logging")
         how = self._requests.plain()
         await conversation.era.set_level(level, lambda method, params: self._keeper.ask(method, params, how))
@@ -189,7 +189,7 @@ class Notifications:
         self.tell_missed()
 
     async def _restore_level(self) -> None:
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
         if self._level is None:
             return
         how = self._requests.plain()
@@ -206,7 +206,7 @@ class Notifications:
             self._tell_of(kind, {})
 
     def _tell_of(self, method: str, params: Params) -> None:
-        link = self._keeper.talk().link
+        link = self._keeper.current().link
         if link is not None and link.channel is not None and not link.closed:
             self.receive(Note(method, Raw(msgspec.json.encode(params)), link.channel, link))
 

@@ -118,7 +118,7 @@ class Pool(Generic[T]):
         except BaseException:
             await self.close()
             raise
-        self._scope.spawn(self._look_after())
+        self._scope.spawn(self._tend_often())
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[T]:
@@ -215,7 +215,7 @@ class Pool(Generic[T]):
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _look_after(self) -> None:
+    async def _tend_often(self) -> None:
         while True:
             await asyncio.sleep(self.settings.health_interval)
             try:

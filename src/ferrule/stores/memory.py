@@ -190,8 +190,8 @@ class MemoryStore:
         self.size = 0
         """Bytes of all values together."""
         self._values: dict[str, tuple[bytes, float | None]] = {}
-        self._look_at = LEAST_LOOKED_AT
-        self._look_after = -math.inf
+        self._sweep_at = LEAST_LOOKED_AT
+        self._sweep_after = -math.inf
 
     def __len__(self) -> int:
         return len(self._values)
@@ -206,11 +206,11 @@ class MemoryStore:
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Keep a value, for `ttl` seconds where it is given; raises Busy when there is no room for it."""
-        if len(self._values) >= self._look_at:
+        if len(self._values) >= self._sweep_at:
             self._forget_expired()
         if not self._has_room(key, value):
             # While it is full, all of it is looked at once a second at most.
-            if self._clock() >= self._look_after:
+            if self._clock() >= self._sweep_after:
                 self._forget_expired()
             if not self._has_room(key, value):
                 raise Busy(NO_ROOM)
@@ -221,11 +221,11 @@ class MemoryStore:
     def _forget_expired(self) -> None:
         """Forget what nobody asked for in time; looking at all is worth it when they have doubled."""
         now = self._clock()
-        self._look_after = now + 1.0
+        self._sweep_after = now + 1.0
         for key, (_, expires) in list(self._values.items()):
             if expires is not None and expires <= now:
                 self._forget(key)
-        self._look_at = max(LEAST_LOOKED_AT, 2 * len(self._values))
+        self._sweep_at = max(LEAST_LOOKED_AT, 2 * len(self._values))
 
     async def add(self, key: str, value: bytes, ttl: float | None = None) -> bool:
         """Keep a value unless there is one. Return whether it was kept."""

@@ -282,10 +282,10 @@ async def test_whoever_watches_over_a_conversation_is_told_of_each_one(era, raw,
     opened = []
     monkeypatch.setattr(client._keeper.knowledge, "opened", opened.append)
     async with client:
-        first = client._keeper.talk()
+        first = client._keeper.current()
         server.die(ChildFailed("gone"))
         await restored(client)
-        assert opened == [first, client._keeper.talk()]
+        assert opened == [first, client._keeper.current()]
 
 
 @pytest.mark.virtual_time
@@ -596,7 +596,7 @@ async def test_a_notification_waits_until_the_server_reads(era, raw, monkeypatch
     server = raw(era)
     async with client_of(server, era) as client:
         writable = asyncio.Event()
-        channel = client._keeper.talk().live().channel
+        channel = client._keeper.current().live().channel
         monkeypatch.setattr(type(channel), "wait_writable", lambda self: writable.wait())
         notifying = asyncio.create_task(client.notify("notifications/x"))
         await asyncio.sleep(0.01)

@@ -287,7 +287,7 @@ async def test_subscriptions_are_restored_only_by_plan_and_while_the_client_is_o
     steady = client_of(listening("stateless"), "stateless")
     async with steady:
         assert steady._keeper.rescues()
-        steady._keeper.talk().closing = True
+        steady._keeper.current().closing = True
         assert not steady._keeper.rescues()
     assert not steady._keeper.rescues()
 
@@ -361,9 +361,9 @@ async def test_nothing_is_tried_on_a_link_that_was_lost_meanwhile(before, listen
         tried = []
 
         async def deed():
-            tried.append(keeper.talk())
+            tried.append(keeper.current())
 
-        trying = asyncio.create_task(keeper._in_the_end(keeper.talk(), deed, before))
+        trying = asyncio.create_task(keeper._in_the_end(keeper.current(), deed, before))
         await asyncio.sleep(0.5)
         server.die(ChildFailed("gone"))
         assert await trying is False
@@ -377,7 +377,7 @@ async def test_the_first_attempt_on_a_living_link_comes_after_the_first_delay(li
     loop = asyncio.get_running_loop()
     async with client_of(listening("handshake"), "handshake") as client:
         began = loop.time()
-        assert await client._keeper._in_the_end(client._keeper.talk(), lambda: asyncio.sleep(0))
+        assert await client._keeper._in_the_end(client._keeper.current(), lambda: asyncio.sleep(0))
         assert loop.time() - began == pytest.approx(1)
 
 
@@ -389,28 +389,28 @@ async def test_a_session_that_is_lost_with_its_link_is_restored_on_the_new_one(l
     server = listening("handshake")
     async with client_of(server, "handshake") as client:
         keeper = client._keeper
-        conversation = keeper.talk()
+        conversation = keeper.current()
         restored_on = []
 
         async def renew():
             server.die(ChildFailed("gone"))
 
         async def restore(*, resubscribe):
-            restored_on.append(keeper.talk())
+            restored_on.append(keeper.current())
 
         monkeypatch.setattr(conversation, "renew", renew)
         monkeypatch.setattr(keeper.knowledge, "restore", restore)
         await keeper._renew(conversation)
         assert restored_on == []
         await restored(client)
-        assert restored_on == [keeper.talk()]
-        assert keeper.talk() is not conversation
+        assert restored_on == [keeper.current()]
+        assert keeper.current() is not conversation
 
 
 async def test_a_new_session_is_told_nothing_where_nobody_comes_back(listening, monkeypatch):
     async with client_of(listening("handshake"), "handshake", False) as client:
         keeper = client._keeper
-        conversation = keeper.talk()
+        conversation = keeper.current()
         called = []
 
         async def renew():
@@ -437,7 +437,7 @@ async def test_a_session_that_could_not_be_told_all_is_told_again_while_its_link
     server = listening("handshake")
     async with client_of(server, "handshake", plan) as client:
         keeper = client._keeper
-        conversation = keeper.talk()
+        conversation = keeper.current()
         notices, listened, forgotten = [], [], []
         client.on_connection(notices.append)
 
@@ -455,7 +455,7 @@ async def test_a_session_that_could_not_be_told_all_is_told_again_while_its_link
 
         monkeypatch.setattr(conversation, "renew", renew)
         monkeypatch.setattr(keeper.knowledge, "restore", restore)
-        monkeypatch.setattr(keeper.knowledge, "forget", lambda: forgotten.append(keeper.talk()))
+        monkeypatch.setattr(keeper.knowledge, "forget", lambda: forgotten.append(keeper.current()))
         monkeypatch.setattr(keeper, "_listen_again", listen_again)
         await keeper._renew(conversation)
         assert listened == ([conversation] if again else [])

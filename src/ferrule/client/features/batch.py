@@ -23,7 +23,7 @@ class Batch:
 
     def __init__(self, keeper: Keeper, timeout: float | None, *, allowed: bool) -> None:
         self._keeper = keeper
-        self._conversation = keeper.talk()
+        self._conversation = keeper.current()
         self._timeout = timeout
         self._allowed = allowed
         self._requests: list[tuple[str, Params, asyncio.Future[Any]]] = []
@@ -49,7 +49,7 @@ class Batch:
             self._notices.append(Notification(method))
 
     async def __aenter__(self) -> Batch:
-        self._conversation = await self._keeper.present(self._timeout)
+        self._conversation = await self._keeper.when_connected(self._timeout)
         link = self._conversation.live()
         peer = link.session.peer
         if not self._allowed and (peer is None or not peer.revision.batches):

@@ -58,7 +58,7 @@ class Completions:
             await self._debounce.settle((str(ref), argument.get("name")), debounce)
         if timeout is None:
             timeout = self._timeout
-        conversation = await self._keeper.present(timeout)
+        conversation = await self._keeper.when_connected(timeout)
         params: Params = {"ref": conversation.trim(reference_of(ref)), "argument": dict(argument)}
         if context:
             known = conversation.trim(CompletionContext(arguments=dict(context)))

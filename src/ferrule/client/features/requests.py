@@ -77,9 +77,9 @@ class Requests:
 
     async def _fetch_raw(self, method: str, params: Params, timeout: float | None) -> tuple[Any, Raw]:
         """Ask as `fetch` does, and return besides the text that was read."""
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
         if self._keeper.reconnection.active:
-            conversation = await self._keeper.present(given(timeout, self._settings.request_timeout))
+            conversation = await self._keeper.when_connected(given(timeout, self._settings.request_timeout))
         clock = conversation.live().loop.time
         keeps = self._settings.cache and conversation.era.caches
         if keeps:
@@ -87,7 +87,7 @@ class Requests:
             if kept is not None:
                 return self.read(method, kept), kept
         changes = self.cache.changes
-        raw, simple = await self._keeper.ask_simply(method, params, self.plain(timeout))
+        raw, simple = await self._keeper.ask_in_rounds(method, params, self.plain(timeout))
         result = self.read(method, raw)
         if keeps and simple and self.cache.changes == changes:
             self.cache.keep(method, params, raw, clock())
@@ -113,7 +113,7 @@ class Requests:
         if method == "tools/call" or method.startswith("tasks/"):
             how = structs.replace(how, tasks=method != "tools/call")
         raw = await self._keeper.ask(method, members, how)
-        return Foreign(raw, self._keeper.talk().version)
+        return Foreign(raw, self._keeper.current().version)
 
     async def listed(self, each: Callable[[], AsyncIterator[T]]) -> list[T]:
         """Gather all pages; a cursor that has gone stale in the cache means to start over."""
@@ -181,7 +181,7 @@ class Requests:
 
     def require_complete(self, method: str, kind: str | None) -> None:
         """Raise InvalidAnswer for a kind of result that nobody here has declared."""
-        if not self._keeper.talk().era.knows_kind(kind):
+        if not self._keeper.current().era.knows_kind(kind):
             raise InvalidAnswer(f"{method}: the server answered with an unknown kind of result: {kind!r}")
 
 

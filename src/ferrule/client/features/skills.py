@@ -190,7 +190,7 @@ class SkillRequests:
         return [child async for child in self._requests.pages(DIRECTORY, "resources", timeout, {"uri": uri})]
 
     def _require(self) -> dict[str, Any]:
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
         conversation.live()
         settings = None
         if conversation.peer is not None:

@@ -158,7 +158,7 @@ class Subscriptions:
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._conversation = keeper.talk
+        self._conversation = keeper.current
         self._rescued = keeper.rescues
         self.streams: dict[str, list[Changes]] = {}
         self.uris = WantedUris()

@@ -84,7 +84,7 @@ class TaskRequests:
         """Cancel a task nobody else knows of, without waiting for the answer."""
         with suppress(CallFailed):
             how = RequestOptions(tasks=True)
-            awaited = self._keeper.talk().start("tasks/cancel", {"taskId": task_id}, how)
+            awaited = self._keeper.current().start("tasks/cancel", {"taskId": task_id}, how)
             awaited.waiter.add_done_callback(seen)
 
     def pages(self, timeout: float | None) -> AsyncIterator[TaskState]:
@@ -96,7 +96,7 @@ class TaskRequests:
     @property
     def era(self) -> ClientEra:
         """The rules of the era that was settled on."""
-        return self._keeper.talk().era
+        return self._keeper.current().era
 
     @property
     def was_closed(self) -> bool:
@@ -112,7 +112,7 @@ class TaskRequests:
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start something that lives as long as the conversation."""
         try:
-            return self._keeper.talk().scope.spawn(work)
+            return self._keeper.current().scope.spawn(work)
         except CallFailed:
             work.close()
             raise

@@ -82,7 +82,7 @@ class ToolCalls:
             how = self.how(timeout, on_progress, meta)
         if task != "auto" or name in self._only_as_task:
             return await self._call_as_task(name, arguments, how, task, timeout, raise_on_error)
-        conversation = self._keeper.conversation or self._keeper.talk()
+        conversation = self._keeper.conversation or self._keeper.current()
         link = conversation.link
         if link is not None and link.channel is not None and link.channel.congested:
             how = structs.replace(how, timeout=await link.make_room("tools/call", how.timeout))
@@ -94,7 +94,7 @@ class ToolCalls:
             raise
         except LOST as error:
             raw, _ = await self._keeper.ask_again(error, "tools/call", {"name": name, "arguments": arguments}, how)
-            conversation = self._keeper.talk()
+            conversation = self._keeper.current()
             awaited = None  # the one that was sent again has another id
         except PeerError as refusal:
             return await self._refused(refusal, name, arguments, how, timeout, raise_on_error)
@@ -135,7 +135,7 @@ class ToolCalls:
         raise_on_error: bool,
     ) -> CallToolResult:
         """Call once more, where the refusal says what the call lacked: headers, or to be a task."""
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
         params = {"name": name, "arguments": arguments}
         if await conversation.lists_afresh("tools/call", refusal, how.timeout):
             raw = await conversation.last("tools/call", params, how)
@@ -150,7 +150,7 @@ class ToolCalls:
         self, name: str, raw: Raw, on_progress: ProgressHandler | None, timeout: float | None
     ) -> CallToolResult:
         """Return the result an answer holds, or the one of the task it is."""
-        if self._keeper.talk().era.takes_tasks(self._declared):
+        if self._keeper.current().era.takes_tasks(self._declared):
             created = self._created(name, raw, ProgressRelay(on_progress))
             if created is not None:
                 return await self._own_result(created, timeout)
@@ -190,7 +190,7 @@ class ToolCalls:
             raise
 
     async def _begin(self, name: str, arguments: Mapping[str, object], how: RequestOptions, choice: TaskChoice) -> Task:
-        conversation = await self._keeper.present(how.timeout)
+        conversation = await self._keeper.when_connected(how.timeout)
         params: Params = {"name": name, "arguments": arguments}
         conversation.allow("tools/call")
         relay = ProgressRelay(how.on_progress)
@@ -227,14 +227,14 @@ class ToolCalls:
 
     def _created(self, name: str, raw: Raw, relay: ProgressRelay) -> Task | None:
         """Return the task a call was answered with; None where it was answered with its result."""
-        state = self._keeper.talk().era.created_task(raw)
+        state = self._keeper.current().era.created_task(raw)
         if state is None:
             return None
         return Task(self._tasks, state.task_id, tool=name, state=state, relay=relay)
 
     async def _demands_task(self, name: str, refusal: PeerError) -> bool:
         """Find out whether a call was refused only because it was not a task."""
-        conversation = self._keeper.talk()
+        conversation = self._keeper.current()
 
         async def is_listed_so() -> bool:
             await self.list()

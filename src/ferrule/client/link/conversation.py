@@ -160,10 +160,10 @@ class Conversation(ClientLink):
 
     async def ask(self, method: str, params: Params, how: RequestOptions) -> Raw:
         """Ask the server and give its complete result, going through as many rounds of input as it needs."""
-        return (await self.ask_simply(method, params, how))[0]
+        return (await self.ask_in_rounds(method, params, how))[0]
 
-    async def ask_simply(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
-        """Ask as `ask` does, and tell besides whether the first round was the last."""
+    async def ask_in_rounds(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
+        """Ask as `ask` does. Return besides whether the first round was the last."""
         if method not in self._allowed:
             self.allow(method)
         raw, request_id = await self._once(method, params, how)

@@ -213,7 +213,7 @@ class Keeper:
             return "starting" if conversation.opened is None else "running"
         return "stopped" if self.reconnection.scope is None else "ended"
 
-    def talk(self) -> Conversation:
+    def current(self) -> Conversation:
         """Return the conversation; raises NotConnected where there never was one."""
         if self.conversation is None:
             raise NotConnected(
@@ -221,22 +221,22 @@ class Keeper:
             )
         return self.conversation
 
-    async def present(self, timeout: float | None) -> Conversation:
+    async def when_connected(self, timeout: float | None) -> Conversation:
         """Return the conversation, as soon as there is one again if it was lost."""
         reconnection = self.reconnection
         if reconnection.active:
             lost = LinkLost(reconnection.condition, sent=False)
             reconnection.require_repeatable(lost, "nothing was sent", safe=True)
             await reconnection.wait(timeout)
-        return self.talk()
+        return self.current()
 
     async def ready(self) -> None:
         """Wait until there is a conversation, if one is being opened."""
-        await self.present(self._settings.request_timeout)
+        await self.when_connected(self._settings.request_timeout)
 
     async def notify(self, method: str, params: Params | None) -> None:
         """Send a notification."""
-        channel = (await self.present(self._settings.request_timeout)).live().channel
+        channel = (await self.when_connected(self._settings.request_timeout)).live().channel
         assert channel is not None
         if params:
             channel.send(Notification(method, params))
@@ -248,13 +248,13 @@ class Keeper:
 
     async def ask(self, method: str, params: Params, how: RequestOptions) -> Raw:
         """Ask the server and return its complete result."""
-        raw, _ = await self.ask_simply(method, params, how)
+        raw, _ = await self.ask_in_rounds(method, params, how)
         return raw
 
-    async def ask_simply(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
+    async def ask_in_rounds(self, method: str, params: Params, how: RequestOptions) -> tuple[Raw, bool]:
         """Ask as `ask` does, and return besides whether the first round was the last."""
         try:
-            return await self.talk().ask_simply(method, params, how)
+            return await self.current().ask_in_rounds(method, params, how)
         except LOST as error:
             return await self.ask_again(error, method, params, how)
 
@@ -272,7 +272,7 @@ class Keeper:
             await self.reconnection.wait(_left(deadline, clock()))
             left = structs.replace(how, timeout=_left(deadline, clock()))
             try:
-                return await self.talk().ask_simply(method, params, left)
+                return await self.current().ask_in_rounds(method, params, left)
             except LOST as again:
                 error = again
 
@@ -280,7 +280,7 @@ class Keeper:
         """Go on with a call between whose rounds its conversation was lost; another may have been opened meanwhile."""
         if isinstance(error, LinkLost) and error.sent:
             return await self.ask_again(error, method, params, how)
-        return await self.ask_simply(method, params, how)
+        return await self.ask_in_rounds(method, params, how)
 
     async def _silence(self, error: TimedOut) -> TimedOut:
         """Mark the link as lost if the server does not answer a probe either. Return the error to raise.
@@ -335,18 +335,18 @@ class Keeper:
             self.knowledge.forget_subscriptions()
         await self._converse(self._connector.transport(), None)
         await self.knowledge.restore(resubscribe=self._resubscribes)
-        if self.talk().over:
-            raise LinkLost(f"the new link was lost at once: {self.talk().failure}")
+        if self.current().over:
+            raise LinkLost(f"the new link was lost at once: {self.current().failure}")
 
     async def _give_up(self, sentence: str) -> None:
         await self._release()
-        self.talk().give_up(sentence)
+        self.current().give_up(sentence)
         self.knowledge.end_subscriptions()
         self.phases.tell(self.phase)
 
     async def _release(self) -> None:
         """Let go of the lost conversation; a child process may end in peace, nobody else is waited for."""
-        lost = self.talk()
+        lost = self.current()
         if lost.starts_server:
             await lost.release(GRACE)
         else:
@@ -409,7 +409,7 @@ class Keeper:
         if gap == "session":
             self.reconnection.spawn(self._renew(conversation))
         elif self.reconnection.plan is not None:
-            self.reconnection.spawn(self._look_after(conversation))
+            self.reconnection.spawn(self._reopen_stream(conversation))
 
     async def _renew(self, conversation: Conversation) -> None:
         """Open a new session in place of one the server forgot, and tell it what the old one knew."""
@@ -427,7 +427,7 @@ class Keeper:
                 await self._listen_again(conversation)
         self.reconnection.tell(ConnectionNotice("restored", LinkLost("the server ended the session")))
 
-    async def _look_after(self, conversation: Conversation) -> None:
+    async def _reopen_stream(self, conversation: Conversation) -> None:
         """The stream for notifications is gone: see whether the server still knows us, then ask for it again."""
         if not self.knowledge.hears:
             return

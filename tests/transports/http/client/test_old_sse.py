@@ -319,7 +319,7 @@ def test_senders_wait_while_many_posts_do() -> None:
             site.on("tools/call", lambda seen: None)
             calls = [asyncio.create_task(client.call_tool("t")) for _ in range(ROOM + 15)]
             await site.heard("tools/call", 10)
-            waiting = asyncio.create_task(client._keeper.talk().live().channel.wait_writable())
+            waiting = asyncio.create_task(client._keeper.current().live().channel.wait_writable())
             await asyncio.sleep(0.02)
             assert not waiting.done()
             await client.close(0)

@@ -428,7 +428,7 @@ async def test_senders_wait_while_the_server_is_not_ready_for_what_they_send() -
 
         site.on("GET", slow_stream)
         async with client(site) as one:
-            channel = one._keeper.talk().live().channel
+            channel = one._keeper.current().live().channel
             await site.heard("GET")
             calls = [asyncio.create_task(one.call_tool("t")) for _ in range(ROOM + 5)]
             await asyncio.sleep(0)
