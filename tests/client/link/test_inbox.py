@@ -188,6 +188,36 @@ async def test_a_failing_handler_harms_neither_the_others_nor_what_comes_next(er
     assert "in the handler" in caplog.text
 
 
+async def test_malformed_params_keep_nothing_that_comes_behind_them(era, talkative, caplog):
+    server, listener = talkative(era), Listener()
+    async with Client(server, mode=era) as client:
+        client.on_notification(VENDOR, listener.params)
+        for params in ({"n": 1}, [1], {"n": 2}):
+            server.tell(VENDOR, params)
+        await settled(client)
+    assert listener.heard == [{"n": 1}, {"n": 2}]
+    assert "malformed params" in caplog.text
+
+
+async def test_a_handler_that_is_cancelled_keeps_nothing_that_comes_behind_it(era, talkative, caplog):
+    """What it waits for was cancelled by somebody else: nobody wants the handling of notifications to end."""
+    server, listener = talkative(era), Listener()
+
+    async def waits_for_what_is_cancelled(params):
+        listener.params(params)
+        gone = asyncio.get_running_loop().create_future()
+        gone.cancel()
+        await gone
+
+    async with Client(server, mode=era) as client:
+        client.on_notification(VENDOR, waits_for_what_is_cancelled)
+        server.tell(VENDOR, {"n": 1})
+        server.tell(VENDOR, {"n": 2})
+        await settled(client)
+    assert listener.heard == [{"n": 1}, {"n": 2}]
+    assert "was cancelled" in caplog.text
+
+
 @pytest.mark.virtual_time
 async def test_slo_07_a_slow_handler_delays_no_answer_and_what_waits_for_it_is_bounded(era, raw, caplog):
     """NOTI-04"""

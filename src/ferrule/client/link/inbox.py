@@ -16,6 +16,7 @@ import msgspec
 from ferrule.budgets.bounds import MAX_NOTICES_SIZE
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Note
+from ferrule.protocol.session import READING_FAILURES
 from ferrule.schema.notices import OLD_NAMES
 from ferrule.supervision.scope import Scope
 
@@ -88,14 +89,20 @@ class Inbox:
         while self._waiting:
             method, text = self._waiting.popleft()
             self._held -= len(text)
-            params = _read_any(text)
+            try:
+                params = _read_any(text)
+            except READING_FAILURES as reason:
+                logger.warning("ignored: the notification %s has malformed params: %s", method, reason)
+                continue
             for deliver in tuple(self._handlers.get(method, ())):
                 try:
                     value = deliver(method, params)
                     if inspect.isawaitable(value):
                         await value
                 except asyncio.CancelledError:
-                    raise
+                    if self._worker is None or self._worker.cancelling():
+                        raise
+                    logger.warning("the handler of the notification %s was cancelled", method)
                 except Exception:
                     logger.exception("the handler of the notification %s failed", method)
         self._dropping = False
