@@ -658,6 +658,31 @@ class TestCancelling:
         assert far.take() == []
         assert not far.link.scope.tasks
 
+    @pytest.mark.parametrize("era", ["handshake", "stateless"])
+    @pytest.mark.parametrize("how", ["closed", "cancelled"])
+    async def test_what_is_cancelled_before_it_waits_is_stopped_where_it_waits(
+        self, linked: Any, settle: Any, how: str, era: str
+    ) -> None:
+        """Its task is made only then, and nobody would have cancelled that."""
+        gate = Gate()
+
+        async def end_itself(call: Any) -> CallToolResult:
+            if how == "closed":
+                far.link.close()
+            else:
+                far.cancel(call.id)
+            return await gate(call)
+
+        far = linked({"tools/call": end_itself})
+        if era == "handshake":
+            far.greet().call(1)
+        else:
+            far.ask_modern(1, "tools/call", name="echo", arguments={})
+        await settle()
+        assert gate.cancelled == gate.started == [1]
+        assert far.take() == []
+        assert not far.link.scope.tasks
+
     async def test_a_call_that_ignores_its_cancellation_is_not_answered_either(self, linked: Any, settle: Any) -> None:
         """CANC-2: whatever it returns, and however late."""
 

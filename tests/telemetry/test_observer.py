@@ -62,6 +62,30 @@ def test_only_methods_that_somebody_overrides_are_wanted() -> None:
     assert wanted == ["request_finished"]
 
 
+def test_what_an_observer_calls_its_meter_is_its_own() -> None:
+    """One with a meter of OpenTelemetry's was taken for our own, and no link could be opened."""
+
+    class Counting(Observer):
+        def __init__(self) -> None:
+            self.meter = object()
+            self.seen: list[str] = []
+
+        def request_finished(self, request: ObservedRequest, outcome: Outcome) -> None:
+            """Note a method."""
+            self.seen.append(request.method)
+
+    counting = Counting()
+    app = Server("s", observer=counting)
+    app.add_tool(lambda: "", name="empty")
+
+    async def use() -> None:
+        async with Client(app) as client:
+            await client.list_tools()
+
+    asyncio.run(use())
+    assert "tools/list" in counting.seen
+
+
 def test_a_method_that_is_set_on_an_observer_is_called_too() -> None:
     heard: list[Any] = []
     observer = Observer()

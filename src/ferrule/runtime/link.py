@@ -266,7 +266,7 @@ class Link(Asking):
             start = self._start
             task = start(dispatcher.run(call, self._finish), method, context)
             if task is not None:  # most calls end where they began
-                call.task = task
+                self._carried_on(call, task)
                 self.holdings.add(call)
 
     def _start_held(self, call: Call) -> None:
@@ -277,9 +277,17 @@ class Link(Asking):
         work = self.dispatcher.run(call, self._finish)
         if len(call.raw) > LONG:
             with CollectorPaused():
-                call.task = self._start(work, call.method, context)
+                task = self._start(work, call.method, context)
         else:
-            call.task = self._start(work, call.method, context)
+            task = self._start(work, call.method, context)
+        if task is not None:
+            self._carried_on(call, task)
+
+    def _carried_on(self, call: Call, task: asyncio.Task[None]) -> None:
+        """Note the task of a call that waits; what was cancelled while it ran in place is cancelled now."""
+        call.task = task
+        if call.cancelled:
+            self.scope.cancel(task, label_of(call))
 
     def _observe_start(self, call: Call) -> Context | None:
         """Report that the handler of a call is about to run. Return the context it runs in."""
@@ -376,7 +384,9 @@ class Link(Asking):
             while self._line and self.running < self.options.max_running:
                 call = self._line.popleft()
                 context = self._observe_start(call)
-                call.task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
+                task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
+                if task is not None:
+                    self._carried_on(call, task)
         finally:
             self._starting = False
 

@@ -13,12 +13,12 @@ from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
 from ferrule.telemetry.metrics import OTHER, Gauge, Histogram, Metrics
 from ferrule.telemetry.observer import (
+    MeteredObserver,
     ObservedChild,
     ObservedConnection,
     ObservedLink,
     ObservedNotification,
     ObservedRequest,
-    Observer,
     Outcome,
     TransportMeter,
     Verdict,
@@ -165,7 +165,7 @@ def kind_of_notification(method: str) -> str:
     return OTHER
 
 
-class MetricsRecorder(Observer):
+class MetricsRecorder(MeteredObserver):
     """Records operations, sessions, connections, refusals and child processes."""
 
     def __init__(self, metrics: Metrics, *, upstream: str = "") -> None:
