@@ -260,6 +260,11 @@ class TestRefusals:
         nested = b"[" * 400 + b"]" * 400
         assert isinstance(read(request(b'{"a":' + nested + b"}")), Request)
 
+    def test_frm_05_a_batch_that_is_nested_too_deeply_is_refused_whole(self) -> None:
+        deep = b"[" * 5000 + b"]" * 5000
+        found = read_batch(Batch(b"[" + request(b'{"a":' + deep + b"}") + b"]"))
+        assert isinstance(found, Rejected)
+
     NUMBERS = (b"1" + b"0" * 4300, b"9" * 1_000_000, b"-" + b"8" * 4301, b"1" * 100_000 + b".5", b"1e" + b"9" * 100_000)
 
     @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:4].decode()}…x{len(number)}")

@@ -14,10 +14,11 @@ import pytest
 from msgspec import structs
 
 from ferrule import Context, Server
-from ferrule.errors import Busy
+from ferrule.errors import Busy, StoreUnavailable
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.runtime.tasks.tasks import EXPIRED, STOPPED
 from ferrule.schema.tasks import GOING_ON, TaskError
+from ferrule.stores.contracts import StoredTask
 from ferrule.stores.memory import MemoryTasks
 
 
@@ -55,6 +56,50 @@ async def test_a_server_that_serves_again_runs_its_tasks_anew() -> None:
     assert tasks.scope is first
     await tasks.close()
     assert tasks.scope is not first
+    await tasks.close()
+
+
+async def test_a_store_that_is_away_twice_is_told_how_a_task_stands_both_times(peer: Any) -> None:
+    class Away(MemoryTasks):
+        tries = 0
+
+        async def update(self, task: StoredTask, only: Any) -> bool:
+            self.tries += 1
+            if self.tries % 2:
+                raise StoreUnavailable("cut off")
+            return await super().update(task, only)
+
+    store = Away()
+    async with peer(new_app(store=store)) as client:
+        for tries in (2, 4):
+            task = await client.start("quick")
+            await asyncio.sleep(10)
+            assert store.tries == tries
+            kept = await store.get(task["taskId"], virtual())
+            assert kept is not None
+            assert kept.status == "completed"
+
+
+async def test_a_task_of_a_dead_node_that_ended_meanwhile_is_told_as_it_ended() -> None:
+    class Ended(MemoryTasks):
+        async def update(self, task: StoredTask, only: Any) -> bool:
+            if task.status == "failed":
+                await super().update(structs.replace(task, status="completed", error=None), only)
+                return False
+            return await super().update(task, only)
+
+    async def dead(node: str) -> bool:
+        return False
+
+    store = Ended()
+    tasks = new_app(store=store, clock=lambda: 0.0).host.tasks
+    others: Any = SimpleNamespace(name="here", lives=dead)
+    task = StoredTask(
+        id="t", owner="", tool="quick", created=0.0, updated=0.0, ttl=None, poll_interval=1.0, node="there"
+    )
+    await store.create(task, 0.0)
+    found = await tasks._of_other_node(task, others)
+    assert found.status == "completed"
     await tasks.close()
 
 

@@ -767,6 +767,7 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert successor.transport is bench.wire
     assert successor.data == b"early" + b"x" * MAX_WAITING
     assert bench.shared.connections == {successor}
+    assert bench.connection.state == CLOSED
     assert bench.shared.requests.held == 0
     assert not successor.ended
     bench.pass_time(1000.0)

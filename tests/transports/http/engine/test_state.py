@@ -56,6 +56,17 @@ async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_ha
     await waiting
 
 
+def test_what_went_over_all_connections_is_their_sum_with_those_that_are_over() -> None:
+    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    for traffic in ((1, 10), (2, 20), (4, 40)):
+        connection = Kept()
+        connection.traffic = traffic
+        shared.admit(connection)
+        if traffic == (1, 10):
+            shared.forget(connection)
+    assert shared.traffic == (7, 70)
+
+
 class Reading:
     """A connection whose requests are on an account."""
 
