@@ -89,10 +89,11 @@ class MemoryPeer(Http2Peer):
         self.wire = Wire()
         self.handler: Callable[[Stream], None] = lambda stream: None
         engine = Engine(self.handle, EngineSettings(port=0, **options), max_body_size=max_body_size)
-        self.shared = engine._shared
-        self.shared.tick(BEGINNING)
-        self.shared.draining = draining
-        self.connection = Http2Connection(self.shared, Http2Settings(max_streams=max_streams, window=window), loop)
+        self.engine_state = engine._engine_state
+        self.engine_state.tick(BEGINNING)
+        self.engine_state.draining = draining
+        settings = Http2Settings(max_streams=max_streams, window=window)
+        self.connection = Http2Connection(self.engine_state, settings, loop)
         self.connection.connection_made(self.wire)
         self.flush()
 
@@ -132,7 +133,7 @@ class MemoryPeer(Http2Peer):
 
     def at(self, now: float) -> None:
         """Set the clock, and sweep."""
-        self.shared.tick(now)
+        self.engine_state.tick(now)
         self.connection.sweep(now)
         self.listen()
 
@@ -148,6 +149,6 @@ def in_memory(**options: Any) -> Iterator[MemoryPeer]:
     finally:
         peer.connection.connection_lost(None)
         loop.close()
-    assert peer.shared.requests.held == 0
+    assert peer.engine_state.requests.held == 0
     assert len(unread) == 0
     assert peer.connection._streams == peer.connection.out._sending == {}

@@ -81,7 +81,7 @@ class Peer:
 
     def __init__(self, engine: Engine, sock: socket.socket | None = None) -> None:
         self.wire = Wire(sock)
-        self.connection = Connection(engine._shared, asyncio.get_running_loop())
+        self.connection = Connection(engine._engine_state, asyncio.get_running_loop())
         self.wire.set_protocol(self.connection)
         self.connection.connection_made(self.wire)
         self.feed = self.connection.data_received
@@ -186,7 +186,7 @@ def stop(engine: Engine) -> None:
     """End an engine that listens nowhere."""
     if engine._sweeping is not None:
         engine._sweeping.cancel()
-    for connection in list(engine._shared.connections):
+    for connection in list(engine._engine_state.connections):
         connection.connection_lost(None)  # type: ignore[attr-defined]
 
 

@@ -48,10 +48,10 @@ async def framing(limit: int, size: int) -> bool:
 
 @probe("EngineSettings(max_buffered=…)", lowered=100_000)
 async def unfinished_bodies(limit: int, size: int) -> bool:
-    shared = EngineState(_ignore, EngineSettings(max_buffered=limit), 2**30)
+    state = EngineState(_ignore, EngineSettings(max_buffered=limit), 2**30)
     connection = mock.Mock(spec=Connection)
-    taken = shared.debit(connection, 10_000) and shared.debit(connection, size - 10_000)
-    shared.credit(connection, shared.requests.held)
+    taken = state.debit(connection, 10_000) and state.debit(connection, size - 10_000)
+    state.credit(connection, state.requests.held)
     return taken
 
 

@@ -274,7 +274,7 @@ async def uncounted(limit: int, size: int) -> bool:
     peer = Peer(engine)
     peer.feed(POST % (size + 1))
     peer.feed(b"x" * size)
-    counted = engine._shared.requests.held
+    counted = engine._engine_state.requests.held
     stop(engine)
     return counted == 0
 

@@ -322,8 +322,8 @@ async def a_silent_end_of_https(lasts: float, seconds: float) -> bool:
     await engine.start()
     peer = await reach(engine)
     await shake_hands(peer, context)
-    await turns(lambda: engine._shared.connections)
-    [connection] = engine._shared.connections
+    await turns(lambda: engine._engine_state.connections)
+    [connection] = engine._engine_state.connections
     connection._transport.close()
     still = await lasts_longer(until_the_end(peer), seconds)
     peer.close()

@@ -451,10 +451,10 @@ async def nothing_left(listener: Any, server: Any) -> AsyncIterator[None]:
     await asyncio.sleep(0.05)
     tasks, descriptors = len(asyncio.all_tasks()), len(os.listdir("/proc/self/fd"))
     yield
-    shared = listener._engine._shared
+    engine_state = listener._engine._engine_state
     for _ in range(1000):
         await asyncio.sleep(0.02)
-        left = [*listener._endpoint.channels, *server.host.links, *shared.connections, *shared.arriving]
+        left = [*listener._endpoint.channels, *server.host.links, *engine_state.connections, *engine_state.arriving]
         more = len(asyncio.all_tasks()) - tasks, len(os.listdir("/proc/self/fd")) - descriptors
         if not left and max(more) <= 0:
             break

@@ -126,20 +126,20 @@ class WebSocketEndpoint(Entrance[WebSocketChannel]):
             refuse(responder, verdict.status, verdict.why, verdict.head)
             return
         try:
-            channel = self._channel(request, verdict, connection.shared)
+            channel = self._channel(request, verdict, connection.engine_state)
         except BaseException:
             self.leave()
             raise
         cast("Answer", responder).connection = None
         connection.hand_over(verdict.head, channel)
 
-    def _channel(self, request: HttpRequest, agreed: Agreed, shared: EngineState) -> WebSocketChannel:
+    def _channel(self, request: HttpRequest, agreed: Agreed, engine_state: EngineState) -> WebSocketChannel:
         def left() -> None:
             if timer is not None:
                 timer.cancel()
             self.channels.discard(channel)
             self.leave()
-            shared.forget(channel)
+            engine_state.forget(channel)
 
         channel = WebSocketChannel(self.link(request), self.settings, server=True, deflate=agreed.deflate, left=left)
         self.channels.add(channel)

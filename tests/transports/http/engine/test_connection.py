@@ -135,11 +135,11 @@ class Bench:
     def __init__(self, handle: Handle | None = None, max_body_size: int = 100_000, **options: float) -> None:
         self.requests: list[HttpRequest] = []
         self.answers: list[Responder] = []
-        self.shared = EngineState(handle or self.answer_now, EngineSettings(**options), max_body_size)
-        self.shared.tick(100.0)
+        self.engine_state = EngineState(handle or self.answer_now, EngineSettings(**options), max_body_size)
+        self.engine_state.tick(100.0)
         self.turns = Turns()
         self.wire = Wire()
-        self.connection = Connection(self.shared, self.turns)  # type: ignore[arg-type]
+        self.connection = Connection(self.engine_state, self.turns)  # type: ignore[arg-type]
         self.connection.connection_made(self.wire)
         self.feed = self.connection.data_received
 
@@ -152,13 +152,13 @@ class Bench:
         self.answers.append(responder)
 
     def pass_time(self, now: float) -> None:
-        self.shared.tick(now)
+        self.engine_state.tick(now)
         self.connection.sweep(now)
 
 
 def keeping(**options: float) -> Bench:
     bench = Bench(**options)
-    bench.shared.handle = bench.keep
+    bench.engine_state.handle = bench.keep
     return bench
 
 
@@ -195,7 +195,7 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
     for request in requests:
         one_by_one.feed(request)
     bench = keeping() if later else Bench()
-    bench.shared.starts = one_by_one.shared.starts  # a second may pass, and every answer says the date
+    bench.engine_state.starts = one_by_one.engine_state.starts  # a second may pass, and every answer says the date
     places = sorted({min(cut, len(data)) for cut in cuts} | {0, len(data)})
     for start, end in pairwise(places):
         bench.feed(data[start:end])
@@ -206,7 +206,7 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
     assert len(seen(one_by_one)) == len(requests)
     assert seen(bench) == seen(one_by_one)
     assert undated(bench.wire.sent) == undated(one_by_one.wire.sent)
-    assert bench.shared.requests.held == 0
+    assert bench.engine_state.requests.held == 0
     assert bench.wire.reading
 
 
@@ -217,11 +217,11 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
 def test_requests_are_the_same_when_another_connection_has_sent_them_before(requests: list[bytes], last: bytes) -> None:
     first = Bench()
     second = Bench()
-    second.shared = first.shared
-    second.connection = Connection(first.shared, second.turns)  # type: ignore[arg-type]
+    second.engine_state = first.engine_state
+    second.connection = Connection(first.engine_state, second.turns)  # type: ignore[arg-type]
     second.connection.connection_made(second.wire)
     for bench in (first, second):
-        first.shared.handle = bench.answer_now
+        first.engine_state.handle = bench.answer_now
         for request in (*requests, last):
             if request:
                 bench.connection.data_received(request)
@@ -235,12 +235,12 @@ def test_a_head_that_is_known_lets_no_longer_body_in_than_one_that_is_not() -> N
     bench = Bench(max_body_size=3)
     request = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nabcd"
     head = request.removesuffix(b"abcd")
-    bench.shared.heads.parse(head)
+    bench.engine_state.heads.parse(head)
     bench.feed(request)
     assert bench.wire.sent.startswith(b"HTTP/1.1 413")
     # Nor is a request taken for whole that is not.
     bench = Bench()
-    bench.shared.heads.parse(head)
+    bench.engine_state.heads.parse(head)
     bench.feed(request[:-1])
     assert bench.requests == []
     bench.feed(request[-1:])
@@ -433,7 +433,7 @@ def test_many_waiting_requests_are_answered_in_turns() -> None:
     bench.feed(GET)
     bench.turns.run()
     assert len(bench.requests) == BURST * 3 + 1
-    assert bench.shared.requests.held == 0
+    assert bench.engine_state.requests.held == 0
 
 
 def test_reading_stops_while_much_waits_behind_the_request_in_hand() -> None:
@@ -659,8 +659,8 @@ def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() 
     bench.answers[0].reply(200, b"")
     assert b"connection: close\r\n" in bench.wire.sent
     assert bench.wire.closed
-    late = Connection(bench.shared, bench.turns)  # type: ignore[arg-type]
-    bench.shared.draining = True
+    late = Connection(bench.engine_state, bench.turns)  # type: ignore[arg-type]
+    bench.engine_state.draining = True
     wire = Wire()
     late.connection_made(wire)
     assert wire.closed
@@ -668,17 +668,17 @@ def test_an_engine_that_is_stopping_takes_no_connection_and_lets_requests_end() 
 
 def test_a_connection_that_is_usable_is_among_those_that_arrive_no_more() -> None:
     bench = Bench()
-    late = Connection(bench.shared, bench.turns)  # type: ignore[arg-type]
-    bench.shared.arriving.add(late)
+    late = Connection(bench.engine_state, bench.turns)  # type: ignore[arg-type]
+    bench.engine_state.arriving.add(late)
     late.connection_made(Wire())
-    assert bench.shared.arriving == set()
-    assert late in bench.shared.connections
+    assert bench.engine_state.arriving == set()
+    assert late in bench.engine_state.connections
 
 
 def test_a_connection_to_an_engine_that_sees_off_ends_with_its_first_answer() -> None:
     bench = Bench()
-    bench.shared.leaving = True
-    late = Connection(bench.shared, bench.turns)  # type: ignore[arg-type]
+    bench.engine_state.leaving = True
+    late = Connection(bench.engine_state, bench.turns)  # type: ignore[arg-type]
     wire = Wire()
     late.connection_made(wire)
     assert not wire.closed
@@ -730,7 +730,7 @@ def test_somebody_who_fails_when_told_of_a_lost_peer_is_logged(caplog: pytest.Lo
     bench.answers[0].watch(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
     bench.connection.connection_lost(None)
     assert "could not tell of a lost peer" in caplog.text
-    assert bench.connection not in bench.shared.connections
+    assert bench.connection not in bench.engine_state.connections
 
 
 class Successor:
@@ -766,9 +766,9 @@ def test_a_connection_is_handed_over_with_what_has_come_on_it(monkeypatch: pytes
     assert taken == [successor]
     assert successor.transport is bench.wire
     assert successor.data == b"early" + b"x" * MAX_WAITING
-    assert bench.shared.connections == {successor}
+    assert bench.engine_state.connections == {successor}
     assert bench.connection.state == CLOSED
-    assert bench.shared.requests.held == 0
+    assert bench.engine_state.requests.held == 0
     assert not successor.ended
     bench.pass_time(1000.0)
     assert not bench.wire.closed
@@ -917,11 +917,11 @@ def test_the_last_answer_is_not_taken_back_by_what_the_peer_still_sends() -> Non
 def test_what_is_held_in_all_is_bounded() -> None:
     bench = Bench(max_buffered=20_000)
     bench.feed(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n" + b"a" * 19_000)
-    assert bench.shared.requests.held == 19_000
+    assert bench.engine_state.requests.held == 19_000
     bench.feed(b"a" * 2000)
     assert b"HTTP/1.1 503" in bench.wire.sent
     assert b"retry-after: 1\r\n" in bench.wire.sent
-    assert bench.shared.requests.held == 0
+    assert bench.engine_state.requests.held == 0
 
 
 def test_of_a_request_that_is_refused_nothing_is_held() -> None:
@@ -940,7 +940,7 @@ BODY = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n"
 
 def beside(bench: Bench) -> tuple[Connection, Wire]:
     """Return another connection of the same engine."""
-    connection, wire = Connection(bench.shared, bench.turns), Wire()  # type: ignore[arg-type]
+    connection, wire = Connection(bench.engine_state, bench.turns), Wire()  # type: ignore[arg-type]
     connection.connection_made(wire)
     return connection, wire
 
@@ -951,12 +951,12 @@ def test_over_the_bound_whoever_holds_most_is_shed() -> None:
     bench.feed(BODY + b"a" * 30_000)
     other, wire = beside(bench)
     other.data_received(BODY + b"a" * 10_000)
-    assert bench.shared.requests.held == 40_000
+    assert bench.engine_state.requests.held == 40_000
     other.data_received(b"a" * 12_000)
     assert b"HTTP/1.1 503" in bench.wire.sent
-    assert (wire.sent, bench.shared.requests.held) == (b"", 22_000)
+    assert (wire.sent, bench.engine_state.requests.held) == (b"", 22_000)
     other.connection_lost(None)
-    assert (bench.shared.requests.held, process.requests.held) == (0, 0)
+    assert (bench.engine_state.requests.held, process.requests.held) == (0, 0)
 
 
 def test_what_waits_behind_a_request_in_hand_is_shed_without_harm_to_its_answer() -> None:
@@ -965,7 +965,7 @@ def test_what_waits_behind_a_request_in_hand_is_shed_without_harm_to_its_answer(
     bench.feed(BODY + b"a" * 40_000)
     other, _ = beside(bench)
     other.data_received(BODY + b"a" * 20_000)
-    assert (bench.wire.sent, bench.shared.requests.held) == (b"", 20_000)
+    assert (bench.wire.sent, bench.engine_state.requests.held) == (b"", 20_000)
     bench.answers[0].reply(200, b"", b"first")
     assert bench.wire.sent.endswith(b"first")
     assert b"connection: close" in bench.wire.sent
@@ -1095,7 +1095,7 @@ def give_away(bench: Bench) -> Transfer:
 
 def leave(bench: Bench, heirs: list[Transfer]) -> None:
     """End the server that another one comes after."""
-    bench.shared.heir = heirs.append
+    bench.engine_state.heir = heirs.append
     bench.connection.drain()
 
 
@@ -1107,7 +1107,7 @@ def test_a_connection_is_given_away_with_all_that_is_not_answered(request: list[
     assert whole.wire.aborted
     assert whole.connection.state == CLOSED
     another = Bench(max_body_size=100_000)
-    another.connection = Connection(another.shared, another.turns, transfer.received)  # type: ignore[arg-type]
+    another.connection = Connection(another.engine_state, another.turns, transfer.received)  # type: ignore[arg-type]
     another.connection.connection_made(another.wire)
     assert another.connection.received == 0, "who read it has counted it"
     first, *others = another.requests
@@ -1131,7 +1131,7 @@ def _no_descriptor(number: int) -> NoReturn:
 def test_a_connection_that_cannot_be_given_away_is_answered_here(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = keeping()
     if why == "it wandered too often":
-        bench.connection = Connection(bench.shared, bench.turns, b"", MOST_TRANSFERS)  # type: ignore[arg-type]
+        bench.connection = Connection(bench.engine_state, bench.turns, b"", MOST_TRANSFERS)  # type: ignore[arg-type]
         bench.connection.connection_made(bench.wire)
     bench.connection.data_received(GET)
     if why == "not all is taken":
@@ -1224,7 +1224,7 @@ def hand_over(bench: Bench) -> None:
 def choose_http2(*pieces: bytes) -> None:
     """Begin a connection with the preface of HTTP/2."""
     bench = Bench()
-    bench.shared.http2 = lambda shared, loop: Successor()
+    bench.engine_state.http2 = lambda engine_state, loop: Successor()
     bench.wire.set_protocol = lambda successor: None  # type: ignore[method-assign]
     for piece in pieces:
         bench.feed(piece)
@@ -1308,7 +1308,7 @@ def test_only_a_connection_that_owes_an_answer_can_be_answered_or_handed_over(na
         hand_over(bench)
     assert STATES[bench.connection.state] == name
     assert bench.wire.sent == sent
-    assert bench.connection in bench.shared.connections
+    assert bench.connection in bench.engine_state.connections
 
 
 def test_a_connection_has_an_answer_while_it_is_busy() -> None:

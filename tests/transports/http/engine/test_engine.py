@@ -91,9 +91,9 @@ def test_a_request_knows_its_sender(run: Callable[..., None]) -> None:
 
 def test_who_arrives_while_an_engine_stops_is_let_go(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
-        assert not engine._shared.draining
+        assert not engine._engine_state.draining
         engine.stop()
-        assert engine._shared.draining
+        assert engine._engine_state.draining
 
     run(hello, use)
 
@@ -199,9 +199,9 @@ def test_who_arrives_in_the_moment_of_closing_is_let_go(run: Callable[..., None]
 def test_what_gave_a_connection_to_the_loop_does_not_wait_for_the_next_one(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         with socket.create_connection(engine.address):
-            while not engine._shared.connections:
+            while not engine._engine_state.connections:
                 await asyncio.sleep(0)
-            assert not engine._shared.arriving
+            assert not engine._engine_state.arriving
             async with asyncio.timeout(60):
                 while engine._attaching:
                     await asyncio.sleep(0.01)
@@ -236,9 +236,9 @@ def test_every_address_of_the_host_is_served(run: Callable[..., None]) -> None:
 def test_a_sweep_survives_a_connection_that_fails(run: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     async def use(engine: Engine) -> None:
         pairs = [await asyncio.open_connection(*engine.address) for _ in range(2)]
-        while len(engine._shared.connections) < 2:
+        while len(engine._engine_state.connections) < 2:
             await asyncio.sleep(0)
-        broken = next(iter(engine._shared.connections))
+        broken = next(iter(engine._engine_state.connections))
         whole, broken._transport = broken._transport, None  # type: ignore[assignment]
         reading = [asyncio.ensure_future(reader.read()) for reader, _ in pairs]
         # The other one is still cut when its time is over.
@@ -258,10 +258,10 @@ def test_the_clock_of_deadlines_is_the_time_of_the_next_sweep_so_that_none_is_cu
 ) -> None:
     async def use(engine: Engine) -> None:
         settings = EngineSettings(head_timeout=1.0)
-        before, clock = asyncio.get_running_loop().time(), engine._shared.clock
-        while engine._shared.clock == clock:
+        before, clock = asyncio.get_running_loop().time(), engine._engine_state.clock
+        while engine._engine_state.clock == clock:
             await asyncio.sleep(0.01)
-        assert engine._shared.clock >= before + _sweep_period(settings)
+        assert engine._engine_state.clock >= before + _sweep_period(settings)
 
     run(hello, use, head_timeout=1.0)
 
@@ -270,9 +270,9 @@ def test_small_parts_are_sent_at_once(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         _, writer = await asyncio.open_connection(*engine.address)
         writer.write(GET)
-        while not engine._shared.connections:
+        while not engine._engine_state.connections:
             await asyncio.sleep(0)
-        for connection in engine._shared.connections:
+        for connection in engine._engine_state.connections:
             ours = connection._transport.get_extra_info("socket")
             assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
@@ -348,6 +348,6 @@ async def test_who_is_turned_away_for_want_of_descriptors_is_counted() -> None:
     engine = Engine(hello, EngineSettings(port=0))
     assert b"503" in engine._short()
     refused: list[str] = []
-    engine._shared.observed = SimpleNamespace(refused=refused.append)  # type: ignore[assignment]
+    engine._engine_state.observed = SimpleNamespace(refused=refused.append)  # type: ignore[assignment]
     assert b"503" in engine._short()
     assert refused == ["no_descriptors"]

@@ -228,7 +228,7 @@ def test_the_system_probes_a_peer_that_ended_its_side(run: Callable[..., None]) 
 
     async def use(site: Site) -> None:
         peer = await site.ask()
-        [connection] = site.engine._shared.connections
+        [connection] = site.engine._engine_state.connections
         assert not connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         peer.shutdown(socket.SHUT_WR)
         await read(peer, CONTINUE)

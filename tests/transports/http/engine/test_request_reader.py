@@ -96,7 +96,7 @@ def test_the_memory_of_a_long_body_is_kept_for_the_next(
 ) -> None:
     large: list[bool] = []
     monkeypatch.setattr(allocator, "large_message", lambda: large.append(True))
-    incoming.shared.max_body_size = 2 * FREE_UNFINISHED
+    incoming.engine_state.max_body_size = 2 * FREE_UNFINISHED
     head = HEAD.replace(b" 5\r", b" %d\r" % length)
     assert incoming.take(head + b"x") == []
     [(_, body)] = incoming.take(b"x" * (length - 1))

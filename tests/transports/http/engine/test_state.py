@@ -21,11 +21,11 @@ def test_the_first_lines_have_the_status_the_date_and_who_serves() -> None:
 
 
 def test_the_first_lines_are_made_once_between_two_ticks() -> None:
-    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
-    assert shared.starts[200] is shared.starts[200]
-    before = shared.starts[200]
-    shared.tick(5.0)
-    assert shared.starts[200] is not before
+    engine_state = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    assert engine_state.starts[200] is engine_state.starts[200]
+    before = engine_state.starts[200]
+    engine_state.tick(5.0)
+    assert engine_state.starts[200] is not before
 
 
 class Kept:
@@ -42,52 +42,52 @@ class Kept:
 
 
 async def test_the_end_of_the_last_connection_is_waited_for_also_after_others_have_come_and_gone() -> None:
-    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
-    await shared.wait_empty(60.0)
+    engine_state = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    await engine_state.wait_empty(60.0)
     first, last = Kept(), Kept()
-    shared.admit(first)
-    shared.forget(first)
-    shared.admit(last)
-    waiting = asyncio.ensure_future(shared.wait_empty(60.0))
+    engine_state.admit(first)
+    engine_state.forget(first)
+    engine_state.admit(last)
+    waiting = asyncio.ensure_future(engine_state.wait_empty(60.0))
     for _ in range(3):
         await asyncio.sleep(0)
     assert not waiting.done()
-    shared.forget(last)
+    engine_state.forget(last)
     await waiting
 
 
 def test_what_went_over_all_connections_is_their_sum_with_those_that_are_over() -> None:
-    shared = EngineState(lambda request, responder: None, EngineSettings(), 100)
+    engine_state = EngineState(lambda request, responder: None, EngineSettings(), 100)
     for traffic in ((1, 10), (2, 20), (4, 40)):
         connection = Kept()
         connection.traffic = traffic
-        shared.admit(connection)
+        engine_state.admit(connection)
         if traffic == (1, 10):
-            shared.forget(connection)
-    assert shared.traffic == (7, 70)
+            engine_state.forget(connection)
+    assert engine_state.traffic == (7, 70)
 
 
 class Reading:
     """A connection whose requests are on an account."""
 
-    def __init__(self, shared: EngineState) -> None:
-        self.shared = shared
+    def __init__(self, engine_state: EngineState) -> None:
+        self.engine_state = engine_state
         self.held = 0
 
     def take(self, size: int) -> bool:
-        taken = self.shared.debit(self, size)
+        taken = self.engine_state.debit(self, size)
         self.held += size if taken else 0
         return taken
 
     def shed(self) -> None:
         assert self.held, "it holds nothing that it could let go of"
-        self.shared.credit(self, self.held)
+        self.engine_state.credit(self, self.held)
         self.held = 0
 
 
 def test_what_a_connection_has_given_back_does_not_count_when_the_largest_is_shed() -> None:
-    shared = EngineState(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
-    before, largest, newest = Reading(shared), Reading(shared), Reading(shared)
+    engine_state = EngineState(lambda request, responder: None, EngineSettings(max_buffered=100), 100)
+    before, largest, newest = Reading(engine_state), Reading(engine_state), Reading(engine_state)
     assert before.take(90)
     before.shed()
     assert largest.take(70)

@@ -55,7 +55,7 @@ RESET_TIME = 0.1
 Report = Callable[[ObservedExchange], None]
 
 
-class SharedFacts(Protocol):
+class EngineFacts(Protocol):
     """What an answer needs of what all connections of an engine share."""
 
     secure: bool
@@ -81,7 +81,7 @@ class Connection(Protocol):
     answer: Answer | None
 
     @property
-    def shared(self) -> SharedFacts:
+    def engine_state(self) -> EngineFacts:
         """What it has in common with others."""
 
     @property
@@ -150,7 +150,7 @@ class Answer(Struct, eq=False):
         size = len(body)
         # The way nearly every answer goes: one formatting, one write.
         if request.plain and not connection.last and status not in WITHOUT_LENGTH and size < LARGE:
-            start = connection.shared.starts[status]
+            start = connection.engine_state.starts[status]
             connection.write(b"%b%bcontent-length: %d\r\n\r\n%b" % (start, head, size, body))
         else:
             if size >= LARGE:
@@ -159,7 +159,7 @@ class Answer(Struct, eq=False):
                 length = b""
             else:
                 length = b"content-length: %d\r\n" % size
-            lines = (connection.shared.starts[status], head, persistence(connection, request), length, b"\r\n")
+            lines = (connection.engine_state.starts[status], head, persistence(connection, request), length, b"\r\n")
             connection.write(b"".join(lines))
             # RFC 9110 §9.3.2: HEAD is answered with the head alone, and the length the body would have.
             if size and length and request.method != "HEAD":
@@ -182,7 +182,7 @@ class Answer(Struct, eq=False):
         elif status not in WITHOUT_LENGTH:
             self.chunked = self.head.method != "HEAD"
             framing = b"transfer-encoding: chunked\r\n"
-        lines = (connection.shared.starts[status], head, persistence(connection, self.head), framing, b"\r\n")
+        lines = (connection.engine_state.starts[status], head, persistence(connection, self.head), framing, b"\r\n")
         connection.write(b"".join(lines))
 
     def write(self, data: bytes) -> None:
@@ -234,7 +234,7 @@ class Answer(Struct, eq=False):
         self.connection = None
         if self.begun and connection is not None:
             # With TLS other bytes go over the wire than were written.
-            if connection.shared.secure:
+            if connection.engine_state.secure:
                 self.unacknowledged = None
             else:
                 self.unacknowledged = unacknowledged(connection.socket, self.said)
@@ -366,7 +366,7 @@ class ReportedAnswer(Answer):
             ended=time.monotonic(),
             address=connection.address,
         )
-        for report in connection.shared.reports:
+        for report in connection.engine_state.reports:
             report(exchange)
 
 

@@ -95,9 +95,9 @@ class Connection(Incoming, asyncio.Protocol):
     _transport: asyncio.Transport
 
     def __init__(
-        self, shared: EngineState, loop: asyncio.AbstractEventLoop, received: bytes = b"", transfers: int = 0
+        self, engine_state: EngineState, loop: asyncio.AbstractEventLoop, received: bytes = b"", transfers: int = 0
     ) -> None:
-        super().__init__(shared)
+        super().__init__(engine_state)
         self._buffer = received
         self._transfers = transfers
         """How often it came from another process; what that one had read of it, and counted, is the beginning."""
@@ -140,21 +140,21 @@ class Connection(Incoming, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start with a transport to the peer."""
-        shared = self.shared
+        engine_state = self.engine_state
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
-        if shared.settings.client_ca is not None:
+        if engine_state.settings.client_ca is not None:
             self.certificate = peer_certificate(transport)
-        self._deadline = shared.clock + shared.settings.head_timeout
-        shared.arriving.discard(self)
-        shared.admit(self)
-        if shared.observed is not None:
-            shared.observed.opened(self, self.address)
-        self.last = shared.leaving
-        if shared.http2 is not None and shared.secure and chosen_protocol(transport) == HTTP2:
-            self._speak_http2(shared.http2)
-        elif shared.draining:
+        self._deadline = engine_state.clock + engine_state.settings.head_timeout
+        engine_state.arriving.discard(self)
+        engine_state.admit(self)
+        if engine_state.observed is not None:
+            engine_state.observed.opened(self, self.address)
+        self.last = engine_state.leaving
+        if engine_state.http2 is not None and engine_state.secure and chosen_protocol(transport) == HTTP2:
+            self._speak_http2(engine_state.http2)
+        elif engine_state.draining:
             self.drain()
         elif self._buffer:
             begun = self._buffer
@@ -188,7 +188,7 @@ class Connection(Incoming, asyncio.Protocol):
     def eof_received(self) -> bool:
         """Handle the end of the peer's side. Return True to keep ours open."""
         self._eof = True
-        if self.shared.secure:
+        if self.engine_state.secure:
             # TLS 1.2 has no half-closed connections (RFC 5246 §7.2.1), and asyncio keeps none with TLS 1.3.
             return False
         if self.state == HEAD:
@@ -215,7 +215,7 @@ class Connection(Incoming, asyncio.Protocol):
             self._count(0)
         if self._half_closed is not None:
             self._half_closed.end()
-        self.shared.forget(self)
+        self.engine_state.forget(self)
         if self._waiters is not None:
             self.resume_writing()
         if unread.account.held:
@@ -284,10 +284,10 @@ class Connection(Incoming, asyncio.Protocol):
             else:
                 self._close()
             return
-        shared = self.shared
-        if shared.heir is not None and self._bequeath(shared.heir):
+        engine_state = self.engine_state
+        if engine_state.heir is not None and self._bequeath(engine_state.heir):
             return
-        self._deadline = shared.idle_until
+        self._deadline = engine_state.idle_until
         if self._buffer and self._turn != READING:
             self._advance()
 
@@ -319,8 +319,8 @@ class Connection(Incoming, asyncio.Protocol):
                 self._loop.call_soon(self._advance)
         except Http2Preface as preface:
             # Prior knowledge (RFC 9113 §3.3): only before anything else was said.
-            if self.shared.http2 is not None and not self.written:
-                self._speak_http2(self.shared.http2)
+            if self.engine_state.http2 is not None and not self.written:
+                self._speak_http2(self.engine_state.http2)
             else:
                 self._refuse(preface)
         except Unacceptable as reason:
@@ -347,7 +347,7 @@ class Connection(Incoming, asyncio.Protocol):
                 content = self._read_body()
         if content is None:
             body = cast("Body", self._body)
-            self._deadline = self.shared.body_deadline(self._body_end, len(body.content))
+            self._deadline = self.engine_state.body_deadline(self._body_end, len(body.content))
             return False
         self._body = None
         self._head = NO_HEAD
@@ -366,21 +366,21 @@ class Connection(Incoming, asyncio.Protocol):
         if head.expects_continue and self._at == len(self._buffer):
             self.write(CONTINUE)
         self._expect_body(head)
-        self._body_end = self.shared.clock + self.shared.settings.max_body_time
+        self._body_end = self.engine_state.clock + self.engine_state.settings.max_body_time
         self.state = BODY_BEGUN[self.state]
 
     def _start(self, head: Head, body: bytes) -> None:
         """Hand a whole request on, with the answer it is owed."""
-        shared = self.shared
+        engine_state = self.engine_state
         self.state = REQUEST_READ[self.state]
         self._deadline = NEVER
         if not head.keep_alive:
             self.last = True
-        make = shared.new_answer
-        handle = shared.handle
+        make = engine_state.new_answer
+        handle = engine_state.handle
         answer = self.answer = make(self, head)
         request = HttpRequest(
-            head.method, head.path, head.query, head.headers, body, self.address, shared.secure, "", head.known
+            head.method, head.path, head.query, head.headers, body, self.address, engine_state.secure, "", head.known
         )
         if self.certificate is not None:
             request.certificate = self.certificate
@@ -400,7 +400,7 @@ class Connection(Incoming, asyncio.Protocol):
         if self._at:
             self._buffer = self._buffer[self._at :]
             self._at = 0
-        shared = self.shared
+        engine_state = self.engine_state
         waiting = len(self._buffer)
         held = waiting + (len(self._body.content) if self._body else 0)
         if held <= UNCOUNTED:
@@ -410,7 +410,7 @@ class Connection(Incoming, asyncio.Protocol):
             return
         if waiting and self.state <= IDLE:
             self.state = HEAD_BEGUN[self.state]
-            self._deadline = shared.clock + shared.settings.head_timeout
+            self._deadline = engine_state.clock + engine_state.settings.head_timeout
         blocked = self.state == BUSY or self._waiters is not None
         if blocked and self.state == HEAD:
             # Their turn to read: the write timeout watches over that.
@@ -423,8 +423,8 @@ class Connection(Incoming, asyncio.Protocol):
         """Put what is held now on the account. Return whether there was room."""
         more = held - self._held
         if more < 0:
-            self.shared.credit(self, -more)
-        elif not self.shared.debit(self, more):
+            self.engine_state.credit(self, -more)
+        elif not self.engine_state.debit(self, more):
             return False
         self._held = held
         return True
@@ -451,16 +451,16 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _refuse(self, reason: Unacceptable) -> None:
         """Answer with an error, and end the connection: nobody knows where the next request would begin."""
-        shared = self.shared
-        self.write(shared.refusal(reason.status, str(reason), reason.head))
-        if shared.reports:
-            shared.report_refused(reason.status, self.address)
+        engine_state = self.engine_state
+        self.write(engine_state.refusal(reason.status, str(reason), reason.head))
+        if engine_state.reports:
+            engine_state.report_refused(reason.status, self.address)
         self._linger()
 
     def _linger(self) -> None:
         """Drop a bounded rest of what the peer sends, then close: in stages, as RFC 9112 §9.6 advises."""
         self.state = LAST_SAID[self.state]
-        self._deadline = self.shared.clock + LINGER_TIME
+        self._deadline = self.engine_state.clock + LINGER_TIME
         self._discard()
         self._settle()
         if self._eof:
@@ -478,7 +478,7 @@ class Connection(Incoming, asyncio.Protocol):
     def hand_over(self, head: bytes, successor: Successor) -> None:
         """Answer with 101 (RFC 9110 §15.2.2), and leave the connection to another protocol that the engine sweeps."""
         handed_over = HANDED_OVER[self.state]
-        self.write(self.shared.starts[101] + head + b"\r\n")
+        self.write(self.engine_state.starts[101] + head + b"\r\n")
         if self.answer is not None:
             self.answer.hand_over(self)
         self._read_on(on=True)
@@ -486,10 +486,10 @@ class Connection(Incoming, asyncio.Protocol):
             self._half_closed.end()
         self.answer = None
         self.state = handed_over
-        self.shared.admit(successor)
-        self.shared.forget(self)
-        if self.shared.observed is not None:
-            self.shared.observed.opened(successor, self.address, "websocket")
+        self.engine_state.admit(successor)
+        self.engine_state.forget(self)
+        if self.engine_state.observed is not None:
+            self.engine_state.observed.opened(successor, self.address, "websocket")
         self._leave_to(successor)
 
     def give_away(self, head: Head, body: bytes) -> Transfer | None:
@@ -500,7 +500,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _given_away(self, request: bytes = b"") -> Transfer | None:
         """Return the connection, a request first; None for TLS, answers that wait, or without a free descriptor."""
-        if self.shared.secure or self.backlog or self._eof:
+        if self.engine_state.secure or self.backlog or self._eof:
             return None
         state = GIVEN_AWAY[self.state]
         try:
@@ -516,15 +516,15 @@ class Connection(Incoming, asyncio.Protocol):
 
     def _speak_http2(self, new: NewConnection) -> None:
         """Leave the connection to HTTP/2: the peer chose it in the TLS handshake, or begins with its preface."""
-        successor = new(self.shared, self._loop)
+        successor = new(self.engine_state, self._loop)
         self.state = HTTP2_CHOSEN[self.state]
         # The preface was read as a request line, and is read again.
         self._at = 0
         self.received = 0
-        self.shared.admit(successor)
-        if self.shared.observed is not None:
-            self.shared.observed.replaced(self, successor)
-        self.shared.forget(self)
+        self.engine_state.admit(successor)
+        if self.engine_state.observed is not None:
+            self.engine_state.observed.replaced(self, successor)
+        self.engine_state.forget(self)
         self._leave_to(successor)
 
     def _leave_to(self, successor: Successor) -> None:
@@ -553,7 +553,7 @@ class Connection(Incoming, asyncio.Protocol):
 
     def drain(self) -> None:
         """End the connection, or leave it to our successor, after the answer to the request that has begun to come."""
-        heir = self.shared.heir
+        heir = self.engine_state.heir
         if heir is not None and not self.last and (self.state in (BODY, BUSY) or self._bequeath(heir)):
             return
         if self.state <= IDLE:
@@ -569,7 +569,7 @@ class Connection(Incoming, asyncio.Protocol):
                 taken = self.written - backlog
                 if taken != self._taken:
                     self._taken = taken
-                    self._stuck_at = now + self.shared.settings.write_timeout
+                    self._stuck_at = now + self.engine_state.settings.write_timeout
                 elif now >= self._stuck_at:
                     self.abort()
                     return

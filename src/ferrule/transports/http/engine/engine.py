@@ -55,12 +55,12 @@ class Engine:
         self._context = server_context(self._settings, "http")
         if self._context is not None and self._settings.client_ca is not None:
             ask_for_certificates(self._context, self._settings.client_ca)
-        self._shared = EngineState(handle, self._settings, max_body_size, observer)
+        self._engine_state = EngineState(handle, self._settings, max_body_size, observer)
         self._admission = Admission("HTTP", self._settings.max_connections)
-        self._shared.http2 = _speaker(self._settings)
+        self._engine_state.http2 = _speaker(self._settings)
         if self._context:
             protocols = ["http/1.1"]
-            if self._shared.http2 is not None:
+            if self._engine_state.http2 is not None:
                 protocols.insert(0, HTTP2)
             self._context.set_alpn_protocols(protocols)
         self._accepting: list[Accepting] = []
@@ -91,25 +91,25 @@ class Engine:
     @property
     def traffic(self) -> tuple[int, int]:
         """How many bytes were read and written on all its connections, those that are over included."""
-        return self._shared.traffic
+        return self._engine_state.traffic
 
     def end_after_answers(self) -> None:
         """Go on serving, and end each connection with its next answer: its peer comes back on another."""
-        self._shared.leaving = True
-        for connection in self._shared.connections:
+        self._engine_state.leaving = True
+        for connection in self._engine_state.connections:
             connection.last = True
 
     def stop(self) -> None:
         """Accept nobody new, close idle connections, and let the others end with the answer they wait for."""
-        self._shared.draining = True
+        self._engine_state.draining = True
         self._stop_accepting()
-        for connection in list(self._shared.connections):
+        for connection in list(self._engine_state.connections):
             connection.drain()
 
     async def drain(self, grace: float) -> None:
         """Stop, and cut what is not answered within `grace` seconds."""
         self.stop()
-        await self._shared.wait_empty(grace)
+        await self._engine_state.wait_empty(grace)
         await self.close()
 
     async def close(self) -> None:
@@ -127,10 +127,10 @@ class Engine:
             self._end_attaching()
             if self._attaching:
                 await asyncio.sleep(0)
-        for connection in list(self._shared.connections):
+        for connection in list(self._engine_state.connections):
             connection.abort()
         # A transport reports its end in a later turn of the loop.
-        await self._shared.wait_empty(LAST_GRACE)
+        await self._engine_state.wait_empty(LAST_GRACE)
 
     def _stop_accepting(self) -> None:
         while self._accepting:
@@ -139,30 +139,30 @@ class Engine:
 
     def leave_to(self, heir: Heir) -> None:
         """Accept nobody new, and leave the connections to another process: each when what it asked is answered."""
-        self._shared.heir = heir
+        self._engine_state.heir = heir
         self.stop()
 
     def adopt(self, connected: socket.socket, received: bytes, transfers: int) -> None:
         """Serve a connection that another process has accepted, and has read the beginning of."""
-        heir = self._shared.heir
+        heir = self._engine_state.heir
         if heir is not None:
             heir(Transfer(connected.detach(), received, transfers))
-        elif self._shared.draining:
+        elif self._engine_state.draining:
             connected.close()
         else:
             self._take(connected, received, transfers)
 
     def _take(self, accepted: socket.socket, received: bytes = b"", transfers: int = 0) -> None:
-        shared = self._shared
-        inside = len(shared.connections) + len(shared.arriving)
+        engine_state = self._engine_state
+        inside = len(engine_state.connections) + len(engine_state.arriving)
         if inside >= self._settings.max_connections:
-            if shared.observed is not None:
-                shared.observed.refused("too_many_connections")
+            if engine_state.observed is not None:
+                engine_state.observed.refused("too_many_connections")
             self._farewells.turn_away(accepted, self._no_room())
             return
         self._admission.note(inside + 1)
-        connection = Connection(shared, self._loop, received, transfers)
-        shared.arriving.add(connection)
+        connection = Connection(engine_state, self._loop, received, transfers)
+        engine_state.arriving.add(connection)
         if self._context is None:
             self._attach(connection, accepted)
         else:
@@ -171,15 +171,15 @@ class Engine:
 
     def _short(self) -> bytes:
         """Return what is said to a peer that is turned away for want of descriptors."""
-        if self._shared.observed is not None:
-            self._shared.observed.refused("no_descriptors")
+        if self._engine_state.observed is not None:
+            self._engine_state.observed.refused("no_descriptors")
         return self._no_room()
 
     def _no_room(self) -> bytes:
         # A peer that begins with the TLS handshake could not read it.
         if self._context:
             return b""
-        return self._shared.refusal(503, "too many connections", RETRY_AFTER)
+        return self._engine_state.refusal(503, "too many connections", RETRY_AFTER)
 
     def _attach(self, connection: Connection, accepted: socket.socket) -> None:
         """Give a connection to the event loop, without a task: for a socket without TLS there is nothing to wait for
@@ -189,11 +189,11 @@ class Engine:
             made = attaching.send(None)
         except StopIteration:
             # A loop may call `connection_made` at once.
-            self._shared.arriving.discard(connection)
+            self._engine_state.arriving.discard(connection)
             return
         except OSError:
             accepted.close()
-            self._shared.arriving.discard(connection)
+            self._engine_state.arriving.discard(connection)
             return
         # What a task does with a future that is awaited.
         made._asyncio_future_blocking = False  # noqa: SLF001
@@ -204,7 +204,7 @@ class Engine:
         """Go on after `connection_made` of those that came before: a callback for each would cost a turn of its own."""
         while self._attaching and self._attaching[0][0].done():
             _, attaching, connection = self._attaching.popleft()
-            self._shared.arriving.discard(connection)
+            self._engine_state.arriving.discard(connection)
             try:
                 attaching.send(None)
             except (StopIteration, OSError):
@@ -226,14 +226,14 @@ class Engine:
             self._unattached.discard(accepted)
             accepted.close()
         finally:
-            self._shared.arriving.discard(connection)
+            self._engine_state.arriving.discard(connection)
 
     def _sweep(self) -> None:
         now = self._loop.time()
         self._sweeping = self._loop.call_later(self._period, self._sweep)
-        self._shared.tick(now + self._period)
+        self._engine_state.tick(now + self._period)
         self._end_attaching()
-        for connection in list(self._shared.connections):
+        for connection in list(self._engine_state.connections):
             try:
                 connection.sweep(now)
             except Exception:
@@ -253,10 +253,10 @@ def _speaker(settings: EngineSettings) -> NewConnection | None:
             return None
         raise SetupError("http2 needs the library h2: pip install 'ferrule[http2]', or leave the option out") from None
 
-    def new_connection(shared: EngineState, loop: asyncio.AbstractEventLoop) -> Successor:
+    def new_connection(engine_state: EngineState, loop: asyncio.AbstractEventLoop) -> Successor:
         from ferrule.transports.http.engine.http2.connection import Http2Connection
 
-        return Http2Connection(shared, http2, loop)
+        return Http2Connection(engine_state, http2, loop)
 
     return new_connection
 

@@ -43,10 +43,10 @@ NO_HEAD = Head(
 class Incoming:
     """The bytes of one connection that are not answered yet, and the last head that was read of them."""
 
-    __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "shared")
+    __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "engine_state")
 
-    def __init__(self, shared: EngineState) -> None:
-        self.shared = shared
+    def __init__(self, engine_state: EngineState) -> None:
+        self.engine_state = engine_state
         self._buffer = b""
         self._at = 0
         self._checked = 0
@@ -75,7 +75,7 @@ class Incoming:
             if at > limit:
                 raise Unacceptable(400, "empty lines instead of a request")
         self._at = at
-        settings = self.shared.settings
+        settings = self.engine_state.settings
         seen = max(0, self._checked - 3)
         end = buffer.find(b"\r\n\r\n", at + seen, at + settings.max_head_size) + 4
         if end < 4:
@@ -83,7 +83,7 @@ class Incoming:
             return None
         self._at = end
         self._checked = 0
-        return self.shared.heads.parse(buffer[at:end])
+        return self.engine_state.heads.parse(buffer[at:end])
 
     def _check_beginning(self, max_head_size: int) -> None:
         """Refuse a head that has not come whole if it can never become acceptable.
@@ -99,9 +99,9 @@ class Incoming:
         """Return the body if it has come whole and in one piece."""
         length = head.length
         at = self._at
-        if length > self.shared.max_body_size:
+        if length > self.engine_state.max_body_size:
             # RFC 9110 §15.5.14.
-            raise Unacceptable(413, f"the body is longer than {self.shared.max_body_size} bytes")
+            raise Unacceptable(413, f"the body is longer than {self.engine_state.max_body_size} bytes")
         if CHUNKED < length <= len(self._buffer) - at:
             self._at = at + length
             return self._buffer[at : self._at]
@@ -111,7 +111,7 @@ class Incoming:
         """Make ready for a body that comes piece by piece."""
         self._head = head
         if head.length == CHUNKED:
-            self._body = ChunkedBody(self.shared.max_body_size)
+            self._body = ChunkedBody(self.engine_state.max_body_size)
         else:
             if head.length > FREE_UNFINISHED:
                 allocator.large_message()
@@ -130,15 +130,15 @@ class Incoming:
         piece by piece. A head that was parsed for nothing is left to that."""
         head = parse_again(self._kept, data, 0)
         if head is None:
-            end = data.find(b"\r\n\r\n", 0, self.shared.settings.max_head_size) + 4
+            end = data.find(b"\r\n\r\n", 0, self.engine_state.settings.max_head_size) + 4
             if end < 4:
                 return NO_HEAD
             try:
-                head = self.shared.heads.parse(data[:end])
+                head = self.engine_state.heads.parse(data[:end])
             except Unacceptable:
                 return NO_HEAD
         self._keep(head)
-        if len(data) != len(head.raw) + head.length or head.length > self.shared.max_body_size:
+        if len(data) != len(head.raw) + head.length or head.length > self.engine_state.max_body_size:
             self._head = head
             return NO_HEAD
         return head

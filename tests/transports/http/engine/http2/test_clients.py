@@ -139,7 +139,7 @@ async def test_100_streams_of_events_share_one_connection(app: Any, era: str, tm
         async with asyncio.timeout(60):
             while len(app.begun) < 100:
                 await asyncio.sleep(0.01)
-        assert len(site.listener._engine._shared.connections) == 1  # type: ignore[union-attr]
+        assert len(site.listener._engine._engine_state.connections) == 1  # type: ignore[union-attr]
         for name in names:
             app.gate(name).set()
         assert await asyncio.gather(*calls) == [(4, f"held {name}") for name in names]

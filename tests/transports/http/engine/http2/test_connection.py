@@ -56,7 +56,7 @@ class House:
         observer = options.pop("observer", None)
         settings = EngineSettings(port=0, **options)
         self.engine = Engine(self.handle, settings, max_body_size=max_body_size, observer=observer)
-        self.shared = self.engine._shared
+        self.engine_state = self.engine._engine_state
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         self.requests.append(request)
@@ -82,7 +82,7 @@ class House:
 
     @property
     def connections(self) -> list[Http2Connection]:
-        return [each for each in self.shared.connections if isinstance(each, Http2Connection)]
+        return [each for each in self.engine_state.connections if isinstance(each, Http2Connection)]
 
 
 @asynccontextmanager
@@ -94,8 +94,8 @@ async def house(**options: Any) -> AsyncIterator[House]:
         yield opened
     finally:
         await opened.engine.drain(2.0)
-    assert not opened.shared.connections
-    assert opened.shared.requests.held == 0
+    assert not opened.engine_state.connections
+    assert opened.engine_state.requests.held == 0
     assert len(unread) == 0
 
 
@@ -170,7 +170,7 @@ def test_100_streams_are_answered_at_once_on_one_connection(run: Run) -> None:
         async with house() as opened, speaking(opened) as peer:
             numbers = [peer.get(f"/wait/{index}") for index in range(100)]
             await opened.until(lambda: len(opened.owed) == 100)
-            assert len(opened.shared.connections) == 1
+            assert len(opened.engine_state.connections) == 1
             for responder in opened.owed:
                 responder.begin(200, b"content-type: text/event-stream\r\n")
             for event in range(3):
@@ -366,11 +366,11 @@ def test_unfinished_requests_of_all_streams_share_one_account(run: Run) -> None:
             peer.client.send_data(large, bytes(16_000))
             small = peer.ask(POST, bytes(15_000), ends=False)
             assert (await peer.answer(large)).status == 503
-            assert opened.shared.requests.held > 15_000
+            assert opened.engine_state.requests.held > 15_000
             peer.client.end_stream(small)
             peer.flush()
             assert (await peer.answer(small)).status == 200
-            assert opened.shared.requests.held == 0
+            assert opened.engine_state.requests.held == 0
 
     run(main())
 
@@ -740,11 +740,11 @@ class Wire(asyncio.Transport):
 @given(st.lists(FRAMES, max_size=12), st.booleans())
 def test_whatever_frames_come_nothing_breaks_and_nothing_is_kept(frames: list[bytes], window: bool) -> None:
     opened = House()
-    shared = opened.shared
-    shared.tick(100.0)
+    engine_state = opened.engine_state
+    engine_state.tick(100.0)
     loop = asyncio.new_event_loop()
     try:
-        connection = Http2Connection(shared, Http2Settings(), loop)
+        connection = Http2Connection(engine_state, Http2Settings(), loop)
         with mock.patch.object(connection_module.logger, "exception") as failed:
             connection.connection_made(Wire())
             settings = {4: 0} if window else {}
@@ -756,7 +756,7 @@ def test_whatever_frames_come_nothing_breaks_and_nothing_is_kept(frames: list[by
             connection.sweep(100.0)
             connection.connection_lost(None)
         assert failed.mock_calls == []
-        assert shared.requests.held == 0
+        assert engine_state.requests.held == 0
         assert len(unread) == 0
         assert connection._streams == {}
     finally:
@@ -854,7 +854,7 @@ def test_http_2_that_is_asked_for_and_missing_is_a_mistake_of_the_setup(monkeypa
     monkeypatch.setitem(__import__("sys").modules, "h2", None)
     with pytest.raises(SetupError, match=r"pip install 'ferrule\[http2\]'"):
         House(http2=True)
-    assert House().shared.http2 is None
+    assert House().engine_state.http2 is None
 
 
 def test_the_defaults_are_those_of_the_seeds() -> None:

@@ -313,11 +313,11 @@ def test_what_is_refused_is_let_go_at_once_though_its_reader_is_slow() -> None:
     with in_memory(max_body_size=1000, client={"INITIAL_WINDOW_SIZE": 0}) as peer:
         number = peer.ask(POST, bytes(900), ends=False)
         stream = peer.connection._streams[number]
-        assert peer.shared.requests.held > 900
+        assert peer.engine_state.requests.held > 900
         peer.client.send_data(number, bytes(101))
         peer.flush()
         assert peer.answers[number].status == 413
-        assert peer.shared.requests.held == 0
+        assert peer.engine_state.requests.held == 0
         assert stream.body == b""
         peer.client.send_data(number, bytes(500))
         peer.flush()
@@ -345,7 +345,7 @@ def test_what_is_shed_while_a_request_comes_may_end_the_connection_and_nothing_i
         assert peer.goaway is None
         peer.ask([*POST, ("expect", "100-continue"), ("x", "a" * 9000)], ends=False)
         assert_calm(peer)
-        assert peer.shared.requests.held == 0
+        assert peer.engine_state.requests.held == 0
 
 
 # -- reading

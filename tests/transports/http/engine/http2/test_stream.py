@@ -129,6 +129,6 @@ def test_a_cut_or_an_abort_comes_too_late_for_a_stream_that_is_over() -> None:
 def test_a_request_says_that_it_came_over_http2() -> None:
     with in_memory() as peer:
         asked = []
-        peer.connection.shared.handle = lambda request, responder: asked.append(request.http)
+        peer.connection.engine_state.handle = lambda request, responder: asked.append(request.http)
         peer.get("/")
         assert asked == ["2"]

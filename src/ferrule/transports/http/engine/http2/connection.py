@@ -81,22 +81,22 @@ class Http2Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, shared: EngineState, settings: Http2Settings, loop: asyncio.AbstractEventLoop) -> None:
-        self.shared = shared
+    def __init__(self, engine_state: EngineState, settings: Http2Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self.engine_state = engine_state
         self.address = ""
         self._certificate: Certificate | None = None
         """The peer's, where the engine asks for one."""
         self.received = 0
         """Bytes the peer has sent, in all."""
         self.state = NEW
-        self.last = shared.leaving
+        self.last = engine_state.leaving
         """Whether the connection ends after the next answer."""
         self._loop = loop
         self._settings = settings
         self._frames = FrameReader()
-        self._limits = FloodLimits(HARD_LIMIT * shared.settings.max_head_size)
-        self._h2 = _new_protocol(settings, shared.settings.max_head_size)
-        self.out = Sender(self._h2, self._limits, shared, self._finish)
+        self._limits = FloodLimits(HARD_LIMIT * engine_state.settings.max_head_size)
+        self._h2 = _new_protocol(settings, engine_state.settings.max_head_size)
+        self.out = Sender(self._h2, self._limits, engine_state, self._finish)
         self._streams: dict[int, Stream] = {}
         """The streams that are read or owed an answer."""
         self._ready: deque[Stream] = deque()
@@ -110,7 +110,7 @@ class Http2Connection(asyncio.Protocol):
         self._reading = True
         self._dropped = 0
         """Bytes that came while lingering."""
-        self._deadline = shared.clock + shared.settings.head_timeout
+        self._deadline = engine_state.clock + engine_state.settings.head_timeout
         """When the state has lasted too long: without settings, or without a stream."""
         self._frame_deadline = NEVER
         """When the frame or the header block that has begun must be whole."""
@@ -122,10 +122,10 @@ class Http2Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if peer else ""
-        if self.shared.settings.client_ca is not None:
+        if self.engine_state.settings.client_ca is not None:
             self._certificate = peer_certificate(transport)
         self.out.start(self._transport)
-        if self.shared.draining:
+        if self.engine_state.draining:
             self.drain()
 
     def data_received(self, data: bytes) -> None:
@@ -149,7 +149,7 @@ class Http2Connection(asyncio.Protocol):
         self.state = CLOSED
         self._lose_all()
         self.out.drained()
-        self.shared.forget(self)
+        self.engine_state.forget(self)
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -203,7 +203,7 @@ class Http2Connection(asyncio.Protocol):
         if body is not None and body.phase == COMING:
             body.prolong(pending)
         elif (pending or self._limits.in_block) and self._frame_deadline == NEVER:
-            self._frame_deadline = self.shared.clock + self.shared.settings.head_timeout
+            self._frame_deadline = self.engine_state.clock + self.engine_state.settings.head_timeout
 
     def _read_on(self, on: bool) -> None:
         """Read from the socket, or leave what comes to the system's buffer."""
@@ -225,12 +225,12 @@ class Http2Connection(asyncio.Protocol):
             if kind != SETTINGS:
                 raise ConnectionFailed(ErrorCodes.PROTOCOL_ERROR, "the first frame must be SETTINGS")
             self.state = OPEN
-            self._deadline = self.shared.idle_until
+            self._deadline = self.engine_state.idle_until
         if kind == SETTINGS:
             frame = usable_settings(frame)
         known = frame.stream in self._streams
         over = not known and 0 < frame.stream <= self._highest
-        self._limits.judge(frame, self.shared.clock, known=known, over=over)
+        self._limits.judge(frame, self.engine_state.clock, known=known, over=over)
         if not self._limits.in_block:
             self._frame_deadline = NEVER
         if kind == GOAWAY:
@@ -268,20 +268,20 @@ class Http2Connection(asyncio.Protocol):
             self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
             if self.state == LEAVING:
                 self._say_goodbye()
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
             return
         self._accepted = number
         self._deadline = NEVER
-        settings = self.shared.settings
+        settings = self.engine_state.settings
         try:
             head = read_head(fields, settings.max_head_size, settings.max_headers)
-            if head.length > self.shared.max_body_size:
-                raise Unacceptable(413, f"the body is longer than {self.shared.max_body_size} bytes")
+            if head.length > self.engine_state.max_body_size:
+                raise Unacceptable(413, f"the body is longer than {self.engine_state.max_body_size} bytes")
         except Unacceptable as reason:
             stream = self._streams[number] = Stream(self, number, NO_HEAD)
             stream.peer_ended = whole
             stream.refuse(reason)
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
             return
         stream = self._streams[number] = Stream(self, number, head)
         if not whole:
@@ -289,7 +289,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _await_body(self, stream: Stream, size: int) -> None:
         """Let a body come, and say that it may where the peer waits for that (RFC 9110 §10.1.1)."""
-        stream.body_end = self.shared.clock + self.shared.settings.max_body_time
+        stream.body_end = self.engine_state.clock + self.engine_state.settings.max_body_time
         stream.prolong(0)
         if stream.hold(size) and stream.head.expects_continue:
             self._h2.send_headers(stream.number, [(b":status", b"100")])
@@ -304,7 +304,7 @@ class Http2Connection(asyncio.Protocol):
         if stream is None or stream.phase != COMING:
             return
         data = event.data
-        limit = self.shared.max_body_size
+        limit = self.engine_state.max_body_size
         if len(stream.body) + len(data) > limit:
             stream.peer_ended = event.stream_ended is not None
             stream.refuse(Unacceptable(413, f"the body is longer than {limit} bytes"))
@@ -324,7 +324,7 @@ class Http2Connection(asyncio.Protocol):
         except Unacceptable as reason:
             stream.peer_ended = True
             stream.refuse(reason)
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
 
     def _end_request(self, number: int) -> None:
         """Hand a whole request on, or let it wait while the peer does not read."""
@@ -337,7 +337,7 @@ class Http2Connection(asyncio.Protocol):
         if stream.head.length not in (CHUNKED, stream.received):
             # RFC 9113 §8.1.1; h2 does not look where no DATA ends the stream.
             stream.refuse(Unacceptable(400, "content-length is not the length of the body"))
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
             return
         stream.end_request()
         if self.out.paused:
@@ -352,11 +352,12 @@ class Http2Connection(asyncio.Protocol):
         head = stream.head
         body = bytes(stream.body)
         stream.body.clear()
-        request = HttpRequest(head.method, head.path, head.query, head.headers, body, self.address, self.shared.secure)
+        secure = self.engine_state.secure
+        request = HttpRequest(head.method, head.path, head.query, head.headers, body, self.address, secure)
         request.certificate = self._certificate
         request.http = "2"
         try:
-            self.shared.handle(request, stream)
+            self.engine_state.handle(request, stream)
         except Exception:
             logger.exception("failed on %s %s", head.method, head.path)
             if stream.begun:
@@ -371,7 +372,7 @@ class Http2Connection(asyncio.Protocol):
             return
         self._lose(stream)
         if not event.remote_reset:
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
 
     def _peer_leaves(self, frame: Frame) -> None:
         """Answer what the peer has asked, and end: it opens no more streams (RFC 9113 §6.8)."""
@@ -423,7 +424,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _spend_stream(self) -> None:
         try:
-            self._limits.spend_stream(self.shared.clock)
+            self._limits.spend_stream(self.engine_state.clock)
         except ConnectionFailed as error:
             self._fail(error.code, str(error))
 
@@ -435,7 +436,7 @@ class Http2Connection(asyncio.Protocol):
             self._say_goodbye()
             self._close()
         elif self.state < LEAVING:
-            self._deadline = self.shared.idle_until
+            self._deadline = self.engine_state.idle_until
 
     # Endings of the connection.
 
@@ -463,7 +464,7 @@ class Http2Connection(asyncio.Protocol):
         self.state = LINGER
         self._lose_all()
         self._frames = FrameReader()
-        self._deadline = self.shared.clock + LINGER_TIME
+        self._deadline = self.engine_state.clock + LINGER_TIME
         self._read_on(True)
         if self._transport.can_write_eof():
             with suppress(OSError):  # of a peer that has reset the connection meanwhile

@@ -29,13 +29,13 @@ class Sender:
     _transport: asyncio.Transport
 
     def __init__(
-        self, h2: H2Connection, limits: FloodLimits, shared: EngineState, finished: Callable[[Stream], None]
+        self, h2: H2Connection, limits: FloodLimits, engine_state: EngineState, finished: Callable[[Stream], None]
     ) -> None:
         self.paused = False
         """Whether the peer reads slower than we write."""
         self._h2 = h2
         self._limits = limits
-        self._shared = shared
+        self._engine_state = engine_state
         self._finished = finished
         """Called with a stream whose answer is written."""
         self._sending: dict[int, Stream] = {}
@@ -43,7 +43,7 @@ class Sender:
         self.written = 0
         """Bytes given to the transport, in all."""
         self._stopped = False
-        self._moved = shared.clock
+        self._moved = engine_state.clock
         """When the peer's windows let something go."""
         self._taken = -1
         """Bytes the peer had taken when it last took some, and when it must have taken more."""
@@ -56,7 +56,7 @@ class Sender:
 
     def send_head(self, stream: Stream, head: bytes, *, ends: bool) -> None:
         """Send the fields of an answer; with `ends` they are all of it. What is written with them follows at once."""
-        fields = answer_fields(stream.status, self._shared.starts[stream.status], head)
+        fields = answer_fields(stream.status, self._engine_state.starts[stream.status], head)
         self._h2.send_headers(stream.number, fields, end_stream=ends)
         if ends:
             self.flush(stream)
@@ -77,7 +77,7 @@ class Sender:
             del self._sending[stream.number]
             return False
         if stream.stuck_at == NEVER:
-            stream.stuck_at = self._shared.clock + self._shared.settings.write_timeout
+            stream.stuck_at = self._engine_state.clock + self._engine_state.settings.write_timeout
         room = min(size, self._h2.local_flow_control_window(stream.number))
         if self.paused or (size and room <= 0):
             return False
@@ -86,7 +86,7 @@ class Sender:
         last = stream.ending and not waiting
         self._h2.send_data(stream.number, piece, end_stream=last)
         stream.stuck_at = NEVER
-        self._moved = self._shared.clock
+        self._moved = self._engine_state.clock
         if room == size:
             self._limits.data_sent()
         self.flush(stream)
@@ -168,7 +168,7 @@ class Sender:
         taken = self.written - backlog
         if taken != self._taken:
             self._taken = taken
-            self._stuck_at = now + self._shared.settings.write_timeout
+            self._stuck_at = now + self._engine_state.settings.write_timeout
         return now < self._stuck_at
 
     def is_stuck(self, stream: Stream, now: float) -> bool:
@@ -177,4 +177,4 @@ class Sender:
             return False
         if self._h2.streams[stream.number].outbound_flow_control_window <= 0:
             return True
-        return now >= self._moved + self._shared.settings.write_timeout
+        return now >= self._moved + self._engine_state.settings.write_timeout

@@ -46,7 +46,7 @@ class Multiplexer(Protocol):
     address: str
 
     @property
-    def shared(self) -> EngineState:
+    def engine_state(self) -> EngineState:
         """What it has in common with others."""
 
     @property
@@ -116,19 +116,19 @@ class Stream:
         self._holding: Holding | None = None
         self._lost: Callable[[], None] | None = None
         self._waiters = Waiters()
-        self._began = time.monotonic() if connection.shared.reports else 0.0
+        self._began = time.monotonic() if connection.engine_state.reports else 0.0
 
     # The request.
 
     def hold(self, more: int) -> bool:
         """Count more bytes of an unfinished request. Return False where there was no room for them."""
-        shared = self._connection.shared
-        if not shared.debit(self, more):
+        engine_state = self._connection.engine_state
+        if not engine_state.debit(self, more):
             self.shed()
             return False
         if self.over:
             # To make room another stream was cancelled, one too many: the whole connection has ended.
-            shared.credit(self, more)
+            engine_state.credit(self, more)
             return False
         self._held += more
         return True
@@ -140,14 +140,14 @@ class Stream:
 
     def prolong(self, coming: int) -> None:
         """Extend the deadline of a body that moves, by the rules HTTP/1.1 has; `coming` bytes are of its next frame."""
-        self.deadline = self._connection.shared.body_deadline(self.body_end, len(self.body) + coming)
+        self.deadline = self._connection.engine_state.body_deadline(self.body_end, len(self.body) + coming)
 
     def end_request(self) -> None:
         """Take no more of the request: it is whole, or refused."""
         self.phase = WHOLE
         self.deadline = NEVER
         if self._held:
-            self._connection.shared.credit(self, self._held)
+            self._connection.engine_state.credit(self, self._held)
             self._held = 0
 
     def shed(self) -> None:
@@ -273,7 +273,7 @@ class Stream:
         self.waiting.clear()
         self.stuck_at = NEVER
         self.count_waiting()
-        if self._connection.shared.reports:
+        if self._connection.engine_state.reports:
             self._report()
         return watching
 
@@ -288,7 +288,7 @@ class Stream:
             ended=time.monotonic(),
             address=self._connection.address,
         )
-        for report in self._connection.shared.reports:
+        for report in self._connection.engine_state.reports:
             report(exchange)
 
 
