@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ferrule import Context, Depends, Middleware, PeerError, Server, SetupError, ToolError
+from ferrule import Context, Depends, Middleware, PeerError, Server, SetupError, ToolError, transformed
 from ferrule.errors import InvalidParams, ToolNotFound
 from ferrule.schema.content import ResourceContents, ResourceLink
 from ferrule.schema.resources import ReadResourceResult
@@ -344,6 +344,21 @@ class TestMiddleware:
             with pytest.raises(ToolError, match="no such city"):
                 await client.call_tool("c_find")
 
+    async def test_a_tool_made_of_one_that_the_host_has_removed_is_surrounded_too(self, era):
+        """Nobody tells it of middleware that its server is given later."""
+        log = []
+        child, middle, app = weather(), Server("middle"), Server("host")
+        middle.mount(child, "m")
+        middle.add_tool(transformed(middle.get_tool("m_forecast"), name="find"))
+        middle.remove_tool("m_forecast")
+        app.mount(middle, "a")
+        app.add_tool(transformed(app.get_tool("a_find"), name="look"))
+        app.remove_tool("a_find")
+        child.add_middleware(Renaming(log))
+        async with pair(app, era) as client:
+            assert (await client.call_tool("look", {"city": "Rome"})).data == "sun in Rome"
+        assert log == ["forecast"]
+
 
 class TestLive:
     """What changes in the child changes in the host."""
@@ -401,6 +416,23 @@ class TestLive:
         else:
             app.unmount(child)
         assert dict(app.offers.tools.catalogue.registered) == {"plain": own}
+
+    def test_what_the_host_has_removed_does_not_come_back_as_another_version(self):
+        child, app = Server("child"), Server("host")
+        for name in ("taken", "away", "kept"):
+            child.add_tool(name, lambda: "first", version="1")
+        app.mount(child)
+        app.remove_tool("taken")
+        app.remove_tool("away")
+        app.add_tool("taken", lambda: "the host's own")
+        for name in ("taken", "away", "kept"):
+            child.add_tool(name, lambda: "second", version="2")
+        offered = app.offers.tools.catalogue.registered
+        assert [name for name in offered if "@" not in name] == ["kept", "taken"]
+        assert offered["taken"].mount_path == ()
+        assert offered["kept"].tool.meta["ferrule/versions"] == ["2", "1"]
+        child.remove_tool("taken")
+        assert "taken" in offered
 
     async def test_an_unmounted_server_is_gone(self, era):
         child = weather()

@@ -558,3 +558,5 @@ async def test_of_the_reads_that_are_kept_the_oldest_go_first_and_large_ones_are
         for name in ("e", "e"):
             await client.read_resource(f"page://{name}")
         assert read == ["a", "b", "c", "a", "d", "e", "e"]
+        app.add_resource("another://one", lambda: "")
+        assert app.offers.resources.kept_bytes == 0  # what is offered has changed, so nothing is kept any more

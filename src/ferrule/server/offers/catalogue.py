@@ -49,6 +49,9 @@ class Follower(Protocol):
     def added(self, key: str, entry: object) -> None:
         """Called when one was added."""
 
+    def replaced(self, key: str, entry: object) -> None:
+        """Called when another took the place of one."""
+
     def removed(self, key: str) -> None:
         """Called when one was removed."""
 
@@ -114,14 +117,15 @@ class Catalogue(Generic[Entry]):
 
     def add(self, key: str, entry: Entry, *, replace: bool = False) -> None:
         """Offer one more; a second one under the same key is refused unless it is meant to replace the first."""
-        if replace and key in self._registered:
-            for follower in self.followers:
-                follower.removed(key)
-        else:
+        replaces = replace and key in self._registered
+        if not replaces:
             self.check(key)
         self._registered[key] = entry
         for follower in self.followers:
-            follower.added(key, entry)
+            if replaces:
+                follower.replaced(key, entry)
+            else:
+                follower.added(key, entry)
         if self._is_on is None or self._is_on(self.kind, key, entry):
             self._entries[key] = entry
             self.changed()

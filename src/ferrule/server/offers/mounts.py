@@ -175,14 +175,19 @@ class Branch:
     def added(self, key: str, entry: object) -> None:
         """Take over one entry."""
         renamed = self._rename(key)
-        self._target.add(renamed, self._adopt(self._mount.adopted(entry, key), renamed))
+        self._target.add(renamed, self._copied(key, entry))
         self._taken[key] = renamed
+
+    def replaced(self, key: str, entry: object) -> None:
+        """Put a copy of one entry in the place of that of another."""
+        if self._holds(key):
+            self._target.add(self._taken[key], self._copied(key, entry), replace=True)
 
     def removed(self, key: str) -> None:
         """Let go of one entry."""
-        renamed = self._taken.pop(key)
-        if self._is_copy(self._target.registered.get(renamed)):
-            self._target.remove(renamed)
+        if self._holds(key):
+            self._target.remove(self._taken[key])
+        del self._taken[key]
 
     def switched(self) -> None:
         """Follow what was switched on or off."""
@@ -190,18 +195,16 @@ class Branch:
 
     def exchanged(self, key: str, entry: object) -> None:
         """Put a new copy in the place of the old one."""
-        renamed = self._taken[key]
-        old: Any = self._target.registered.get(renamed)
-        if not self._is_copy(old):
-            return
-        new = self._adopt(self._mount.adopted(entry, key), renamed)
-        self._target.exchange(renamed, new)
-        if self._source.kind == "tool":
-            self._mount.host.tools.remake(old, new)
+        if self._holds(key):
+            self._target.exchange(self._taken[key], self._copied(key, entry))
 
-    def _is_copy(self, entry: Any) -> bool:
-        """Whether an entry of the host was taken over here: the host may have removed that, and offer its own."""
-        return entry is not None and bool(entry.mount_path) and entry.mount_path[0][0] is self._mount.point
+    def _copied(self, key: str, entry: object) -> Any:
+        return self._adopt(self._mount.adopted(entry, key), self._rename(key))
+
+    def _holds(self, key: str) -> bool:
+        """Whether the host still offers what was taken over: it may have removed that, and offer its own."""
+        held: Any = self._target.registered.get(self._taken[key])
+        return held is not None and bool(held.mount_path) and held.mount_path[0][0] is self._mount.point
 
     def retake(self) -> None:
         """Put new copies in the place of the old ones, in the same order."""

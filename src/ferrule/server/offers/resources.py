@@ -145,6 +145,7 @@ class Resources:
     def _changed(self) -> None:
         """Called when the offer changes: a kept result may be of another resource now."""
         self._reads.clear()
+        self.kept_bytes = 0
         self._on_change()
 
     async def _read_inside(self, entry: ResourceEntry, call: Call) -> ReadResourceResult:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import Raw, structs
 
 from ferrule.protocol.call import Call
-from ferrule.runtime.dispatch import composed
+from ferrule.runtime.dispatch import Handler, composed
 from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 from ferrule.server.calls.context import Context, MountedContext
@@ -89,6 +89,7 @@ class ToolEntry(Entry):
         "name",
         "reshape",
         "source",
+        "surround",
         "task",
         "task_start",
         "timeout",
@@ -128,6 +129,8 @@ class ToolEntry(Entry):
         self.source: ToolEntry | None = None
         self.reshape: Reshaping | None = None
         """For a tool made of another, `source`: writes its arguments as those of the other."""
+        self.surround: Callable[[], Handler | None] | None = None
+        """For a mounted tool: puts the middleware around it that the servers it is from have now."""
         self.fast_path: FastPath | None = None
         """The shortest path to its answer, once it was looked for and where there is one."""
         self._looked_for = False
@@ -165,11 +168,12 @@ class ToolEntry(Entry):
             return []
         return [self.source, *self.source.made_of()]
 
-    # -- how it is run: prepared once, when it is offered
+    # -- how it is run: prepared when it is offered, its shortest path at the first call
 
     def prepare(self, runner: Runner) -> None:
         """Decide how a call is answered: a time limit, layers of its own, another tool, a mount may be on the way."""
         self.handler = None
+        self.surround = None
         if self.reshape is not None:
             self.handler = partial(_reshaped, self)
         elif self.timeout is not None:
@@ -182,8 +186,8 @@ class ToolEntry(Entry):
         if self.mount_path:
             inner = copy.copy(self)
             inner.forget_fast_path()
-            around = through(self.mount_path, "tools/call", lambda call: runner.call_whole(call, inner))
-            self.handler = around or self.handler
+            self.surround = partial(through, self.mount_path, "tools/call", lambda call: runner.call_whole(call, inner))
+            self.handler = self.surround() or self.handler
         self.forget_fast_path()
 
     def forget_fast_path(self) -> None:
@@ -323,6 +327,9 @@ async def _reshaped(entry: ToolEntry, call: Call) -> Any:
     source = entry.source
     call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
     answer = source.handler or source.answer
+    if source.surround is not None:
+        # Its server may have removed it, and is not told then of middleware that is added.
+        answer = source.surround() or answer
     try:
         return await answer(call)
     except InvalidArguments as error:

@@ -150,15 +150,6 @@ class Tools:
         self._note_task(entry)
         return entry
 
-    def remake(self, old: ToolEntry, new: ToolEntry) -> None:
-        """Let the tools that were made of one be made of the one in its place."""
-        made = [entry for entry in self.catalogue.registered.values() if old in entry.made_of()]
-        for entry in made:
-            if entry.source is old:
-                entry.source = new
-        for entry in made:
-            self.catalogue.exchange(entry.name, entry)
-
     def _note_task(self, entry: ToolEntry) -> None:
         if entry.task != "forbidden" and not self.know_tasks:
             self.know_tasks = self._to_be_composed = True
