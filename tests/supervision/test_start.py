@@ -779,10 +779,26 @@ class TestWhatOneCallLeaves:
 
         start(watched())
         await asyncio.sleep(0.01)
-        before = len(told)
+        assert len(told) == 1
         start(other())
         await asyncio.sleep(0.03)
-        assert len(told) == before
+        assert len(told) == 1
+
+    @pytest.mark.parametrize("before", [0, 1, 2])
+    async def test_whoever_keeps_the_task_of_work_that_never_waited_sees_it_end(self, start: Any, before: int) -> None:
+        kept: list[Any] = []
+
+        async def keep() -> None:
+            kept.append(asyncio.current_task())
+
+        async def nothing() -> None:
+            pass
+
+        for _ in range(before):
+            start(nothing())
+            await asyncio.sleep(0)
+        start(keep())
+        assert await asyncio.wait_for(asyncio.gather(*kept), 10) == [None]
 
     @pytest.mark.parametrize("waits", [False, True])
     async def test_what_was_kept_for_its_task_is_not_found_by_another(self, start: Any, waits: bool) -> None:

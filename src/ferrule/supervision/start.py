@@ -108,6 +108,7 @@ class SpareTask:
 
     __slots__ = (
         "_carrying",
+        "_ends",
         "_entry",
         "_rest",
         "_starter",
@@ -126,6 +127,8 @@ class SpareTask:
         self._rest = Rest(starter.loop)
         self._carrying = False
         """Whether the task carries work on."""
+        self._ends = False
+        """Whether the task is to end in its first step."""
         self.base = context
         self.context = context.copy()
         works = self._run_works()
@@ -147,7 +150,7 @@ class SpareTask:
         Work that is awaited ends without the exception that `send` would raise for it.
         """
         work = yield DONE
-        while True:
+        while work is not None:
             yield from work
             if not self._carrying:
                 work = yield DONE
@@ -176,6 +179,13 @@ class SpareTask:
             rest.wait_for(self._starter.awaitable(waiting, task, rest), self.context)
         return task
 
+    def end(self) -> None:
+        """Let the task end, of which somebody may know, as the work has that ran in place."""
+        if self._rest.wake is None:
+            self._ends = True
+        else:
+            self._rest.wait_for(self._starter.nothing, self.context)
+
     def is_untouched(self, references: int) -> bool:
         """Return whether the work that is over left its task as it was, with so many references to it.
 
@@ -194,7 +204,7 @@ class SpareTask:
         error: BaseException | None = None
         try:
             yield None  # a task that is cancelled before its first step would not begin what it is to end
-            if not self._carrying:
+            if not (self._carrying or self._ends):
                 yield self._rest.begin()
         except BaseException as raised:
             if not self._carrying:
@@ -265,6 +275,8 @@ class Starter:
             return spare.adopt(waiting, name)
         if spare.is_untouched(held):
             spares.append(spare)
+        else:
+            spare.end()
         return None
 
     def awaitable(self, waiting: Any, task: asyncio.Task[None], rest: Rest) -> asyncio.Future[object]:
