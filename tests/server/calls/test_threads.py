@@ -402,3 +402,32 @@ def test_work_of_a_loop_that_stands_still_keeps_none_of_another_from_its_thread(
         gate.set()
         one.close()
         other.close()
+
+
+async def test_work_of_a_loop_that_runs_and_is_blocked_keeps_none_of_another_from_its_thread():
+    threads = Threads()
+    await run_at_once(threads, 2)
+    gate, done = threading.Event(), threading.Event()
+    calls = []
+
+    async def work_elsewhere():
+        calls.append(threads.run(done.set))
+        await calls[0]
+
+    def block():
+        other = threading.Thread(target=asyncio.run, args=(work_elsewhere(),))
+        other.start()
+        while threads.waiting < 2:  # both wait for the thread that was woken, and this loop stands still
+            time.sleep(0.001)
+        with threads._lock:
+            threads._seeking = True
+        threads._idle.pop().release()
+        assert done.wait(30), "the loop that is told of it is the one that stands still"
+        gate.set()
+        other.join()
+
+    threads._seeking = True  # as if a thread had been woken that is slow to come
+    first = asyncio.ensure_future(threads.run(lambda: gate.wait(60)))
+    await asyncio.sleep(0)
+    block()
+    assert await first

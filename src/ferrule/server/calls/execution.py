@@ -1,4 +1,4 @@
-"""How a tool's function is run: awaited, in place, in a thread, or drained; chosen once, when it is registered."""
+"""How a tool's function is run: awaited, in place, in a thread, or drained; chosen once, when it is first called."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ Rule 1: waking a thread costs more than most handlers. While one looks for work,
 some and there is more, it tells the loop before it begins. The loop runs as soon as the thread lets go of the
 interpreter, because its work blocks, takes long or is done: where work still waits then, the loop wakes a thread for
 it, and from there on each wakes the next before it begins. So work that blocks has a thread each, and many short pieces
-are done by one thread that was woken once.
+are done by one thread that was woken once. Where work comes from several loops, each thread wakes the next: the loop that
+is told may be another than the one whose work waits, and stand still.
 Rule 2: the results of one moment go back to the loop together.
 Rule 3: a thread that is done with its work hands its place on to the next in line; the loop is not asked.
 """
@@ -178,6 +179,8 @@ class Threads:
         self._clock = clock
         self._idle_seconds = idle_seconds
         self._returns: Returns | None = None
+        self._several_loops = False
+        """Whether work has come from more than one loop."""
         self._jobs: deque[Job] = deque()
         """Work that no thread has taken yet."""
         self._running: set[Job] = set()
@@ -228,6 +231,7 @@ class Threads:
         loop = asyncio.get_running_loop()
         returns = self._returns
         if returns is None or returns.loop is not loop:
+            self._several_loops = returns is not None
             returns = self._returns = Returns(self, loop)
         return Job(returns, work, args, places, loop.create_future(), copy_context())
 
@@ -318,7 +322,7 @@ class Threads:
                 continue
         self._seeking = False
         if self._jobs:
-            if self._blocked or not job.returns.loop.is_running():
+            if self._blocked or self._several_loops or not job.returns.loop.is_running():
                 self._summon()
             else:
                 job.returns.tell()
