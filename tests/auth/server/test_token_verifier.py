@@ -96,6 +96,16 @@ def test_a_cookie_proves_nothing() -> None:
     assert refused(verifier().verify(facts(headers={"cookie": f"access_token={token()}"}))).status == 401
 
 
+def test_a_token_that_was_read_for_one_resource_is_judged_anew_for_another() -> None:
+    """AUT-03: a verifier around ours may ask about two endpoints with the notes of one request."""
+    by = verifier(resource=None)
+    shown = f"Bearer {token(aud='http://127.0.0.1:8000/mcp')}"
+    here = facts(shown, url="http://127.0.0.1:8000/mcp", headers={"host": "127.0.0.1:8000"})
+    assert isinstance(by.verify(here), Principal)
+    assert refused(by.verify(structs.replace(here, endpoint="/admin/mcp"))).status == 401
+    assert refused(by.verify(structs.replace(here, url="http://127.0.0.1:8000/mcp?access_token=x"))).status == 400
+
+
 # -- caches
 
 

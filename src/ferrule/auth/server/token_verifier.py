@@ -178,17 +178,18 @@ class TokenVerifier(Verifier):
             )
             return Refusal("Unavailable: this server has not been told its URL", status=503)
         read = facts.notes.get(self)
-        # A verifier around this one may replace the headers, as with the token a cookie stands for; the notes stay.
-        if read is None or read[0] is not facts.headers:
+        # A verifier around this one may replace the headers, as with the token a cookie stands for, or ask for another
+        # resource; the notes stay.
+        if read is None or read[0] is not facts.headers or read[1] is not facts.url or read[2] != resource:
             try:
                 shown = read_credentials(facts)
             except Malformed as reason:
                 return self.resource.malformed(resource, str(reason))
             if shown is None:
                 return self._without_token(facts, resource)
-            read = (facts.headers, shown, digest(shown.token, "" if self.resource.settings.resource else resource))
-            facts.notes[self] = read
-        _, shown, token = read
+            token = digest(shown.token, "" if self.resource.settings.resource else resource)
+            read = facts.notes[self] = (facts.headers, facts.url, resource, shown, token)
+        shown, token = read[3:]
         now = self.clock()
         known = self.cache.find(token, now)
         if known is None:
