@@ -209,6 +209,8 @@ class Engine:
                 attaching.send(None)
             except (StopIteration, OSError):
                 continue
+            except Exception:  # it ends in the turn of another connection, or of the sweep
+                logger.exception("could not attach a connection")
 
     async def _attach_secure(self, connection: Connection, accepted: socket.socket) -> None:
         """Give a connection to the event loop, and wait until the TLS handshake is made."""
