@@ -7,8 +7,8 @@ Rule 1: waking a thread costs more than most handlers. While one looks for work,
 some and there is more, it tells the loop before it begins. The loop runs as soon as the thread lets go of the
 interpreter, because its work blocks, takes long or is done: where work still waits then, the loop wakes a thread for
 it, and from there on each wakes the next before it begins. So work that blocks has a thread each, and many short pieces
-are done by one thread that was woken once. Where work comes from several loops, each thread wakes the next: the loop that
-is told may be another than the one whose work waits, and stand still.
+are done by one thread that was woken once. Where work comes from several loops, each thread wakes the next: the loop
+that is told may be another than the one whose work waits, and stand still.
 Rule 2: the results of one moment go back to the loop together.
 Rule 3: a thread that is done with its work hands its place on to the next in line; the loop is not asked.
 """

@@ -1,7 +1,7 @@
 """Turn a handler function into something callable from raw JSON.
 
-What describes a handler is compiled when it is registered, what runs it when it is first called. A call is one decode of
-the raw arguments straight into a struct made from the signature, and then the function itself.
+What describes a handler is compiled when it is registered, what runs it when it is first called. A call is one decode
+of the raw arguments straight into a struct made from the signature, and then the function itself.
 """
 
 from __future__ import annotations
