@@ -6,8 +6,9 @@ the client, nor a client for the server.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from ferrule.budgets.collector import import_to_stay
 
 if TYPE_CHECKING:
     from ferrule.auth.client.oauth import Bearer, ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
@@ -262,6 +263,6 @@ def __getattr__(name: str) -> Any:
             # Not an AttributeError: `from ferrule import …` would replace its sentence by one of its own.
             raise ImportError(told, name=__name__)
         raise AttributeError(f"module 'ferrule' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(import_to_stay(home), name)
     globals()[name] = value
     return value

@@ -169,7 +169,7 @@ LATE_IMPORTS = {
 
 LOADERS = {
     "server/folder/source_files.py": "the files of a folder are the author's",
-    "__init__.py": "each public name is imported when it is first used",
+    "budgets/collector.py": "for `__init__.py`: each public name is imported when it is first used",
     "server/hosting/runner.py": "only a server that is served as an ASGI app needs one",
     "transports/registry.py": "the table of transports by name",
     "client/client.py": "only a client of several targets is made of clients and a router",

@@ -1,14 +1,16 @@
-"""Long texts are decoded without the garbage collector.
+"""Long texts are decoded, and our modules imported, without the garbage collector.
 
-Decoding makes many objects that all live. The collector would run every few hundred of them and look at the same ones
-again and again: four megabytes of nested objects take 90 ms without it and 220 ms with it.
+Both make many objects that all live. The collector would run every few hundred of them and look at the same ones again
+and again: four megabytes of nested objects take 90 ms without it and 220 ms with it, a server's modules 70 and 77 ms.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
-from types import TracebackType
+from importlib import import_module
+from types import ModuleType, TracebackType
 from typing import TypeVar
 
 LONG = 256 * 1024
@@ -38,3 +40,15 @@ def decode_long(decode: Callable[[Source], Value], text: Source, size: int) -> V
         return decode(text)
     with CollectorPaused():
         return decode(text)
+
+
+def import_to_stay(name: str) -> ModuleType:
+    """Import a module and all it needs, which live as long as the process."""
+    if name in sys.modules or not gc.isenabled() or gc.get_freeze_count():
+        return import_module(name)
+    with CollectorPaused():
+        module = import_module(name)
+        # Thawed again, all there is counts as old: otherwise the collector would look through it in its next round.
+        gc.freeze()
+        gc.unfreeze()
+    return module

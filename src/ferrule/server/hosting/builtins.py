@@ -360,9 +360,15 @@ class Builtins:
     def _lister(self, catalogue: Catalogue[Any], capability: str) -> Instant:
         visibility = self._offers.visibility
         make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
+        capabilities = self._capabilities
+        looked_at: ServerCapabilities | None = None  # of what is declared anew, each time another object
 
         def page(call: Call) -> Raw:
-            self._require(capability)
+            nonlocal looked_at
+            declared = capabilities()
+            if declared is not looked_at:
+                self._require(capability)
+                looked_at = declared
             return make(call)
 
         return page
