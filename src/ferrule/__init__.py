@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.budgets.collector import import_to_stay
-
 if TYPE_CHECKING:
     from ferrule.auth.client.oauth import Bearer, ClientCredentials, EnterpriseManaged, OAuth, WorkloadIdentity
     from ferrule.auth.proxy.proxy import OAuthProxy
@@ -263,6 +261,8 @@ def __getattr__(name: str) -> Any:
             # Not an AttributeError: `from ferrule import …` would replace its sentence by one of its own.
             raise ImportError(told, name=__name__)
         raise AttributeError(f"module 'ferrule' has no attribute {name!r}")
+    from ferrule.budgets.collector import import_to_stay
+
     value = getattr(import_to_stay(home), name)
     globals()[name] = value
     return value

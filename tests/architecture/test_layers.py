@@ -79,6 +79,7 @@ LATE_IMPORTS = {
     ("client/targets.py", "ast"): "only a path to a file is looked into",
     ("client/settings.py", "ferrule.porting_hints"): "only who gives an option that is not there is told what to write",
     ("__init__.py", "ferrule.settings.option"): "only who misspells a name is told the right one",
+    ("__init__.py", "ferrule.budgets.collector"): "only who names something of ours has modules imported",
     ("__init__.py", "ferrule.porting_hints"): "only who asks for what is not there is told what is elsewhere",
     (
         "server/offers/resource_entry.py",

@@ -194,9 +194,10 @@ class SpareTask:
         task: Any = self.task
         if getrefcount(task) - 1 != references or getweakrefcount(task) != self._weak_references:
             return False
-        if task.cancelling() or task._must_cancel or task._callbacks:  # noqa: SLF001
+        if task._must_cancel or task._callbacks or self._rest.cancellation is not NOT_CANCELLED:  # noqa: SLF001
             return False
-        return self._rest.cancellation is NOT_CANCELLED and is_same(self.context, self.base)
+        # Most hold nothing, before and after.
+        return not (self.context or self.base) or is_same(self.context, self.base)
 
     @types.coroutine
     def _carry(self, works: Generator[object, Any, None]) -> Generator[object, None, None]:
@@ -257,7 +258,7 @@ class Starter:
         if not spares:
             spares.append(SpareTask(self, context))
         spare = spares.pop()
-        if spare.base is not context and not is_same(spare.base, context):
+        if spare.base is not context and (context or spare.base) and not is_same(spare.base, context):
             spare = SpareTask(self, context)
         task = spare.task
         held = getrefcount(task)
@@ -308,6 +309,8 @@ class Starter:
     def take_back(self, spare: SpareTask) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
         if not spare.is_untouched(REFERENCES) or len(self._spares) >= MOST_SPARE:
+            return False
+        if spare.task.cancelling():  # of work in place, the rest has kept the cancellation
             return False
         spare.uncount()
         self._spares.append(spare)
