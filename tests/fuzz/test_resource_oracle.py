@@ -67,6 +67,20 @@ def test_some_slow_measurements_are_not_enough() -> None:
     assert run_measured(work).findings == []
 
 
+@pytest.mark.parametrize(("new_base", "number"), [(0.9, 0), (0.1, 1)])
+def test_where_the_smallest_message_costs_more_by_now_a_suspect_may_too(new_base: float, number: int) -> None:
+    async def run(number: int) -> Cost:
+        return CHEAP._replace(cpu=1.0)
+
+    async def measured() -> float:
+        return new_base
+
+    async def work(judge: Judge) -> None:
+        await judge.judge("wire", "case", 0.0, run, measured)
+
+    assert len(run_measured(work).findings) == number
+
+
 def test_a_long_turn_is_found() -> None:
     assert any("in one turn" in what for what in findings(CHEAP._replace(turn=10.0)))
 

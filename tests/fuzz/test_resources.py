@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from fuzz_wires import (
 )
 from grammar import HANDSHAKE_VERSIONS, NEWEST, Message, to_client, to_server
 from mutate import Case, any_size, broken, filled, plain, repeated, with_spaces
-from resource_oracle import HOPELESS, Judge
+from resource_oracle import HOPELESS, Judge, NewBase
 
 from ferrule import Server
 from ferrule.testing import ERAS
@@ -135,7 +136,12 @@ class Trial:
             self.bases[message.name] = max([await self.least(case, 5) for case in cases])
         return max(self.bases[message.name], self.bases["ping"])
 
-    async def bring(self, case: Case, base: float) -> bool:
+    async def new_base_of(self, message: Message) -> float:
+        """Measure once more what a message costs before it is spoilt."""
+        self.bases.pop(message.name, None)
+        return await self.base_of(message)
+
+    async def bring(self, case: Case, base: float, new_base: NewBase | None = None) -> bool:
         """Bring a case, and judge it by its cost, its answers, and the ping after it.
 
         Return whether it can be brought again in good time.
@@ -152,7 +158,7 @@ class Trial:
                     judge.found(target.name, case.name, "was not answered in time")
             return cost
 
-        cost = await judge.judge(target.name, case.name, base, run)
+        cost = await judge.judge(target.name, case.name, base, run, new_base)
         self._look_at_ids(case, *first[0])
         self.leave(case)
         await self.ping(case.name)
@@ -251,7 +257,8 @@ async def try_server(judge: Judge, target: Target) -> None:
         for number, (message, case) in enumerate(slice_of(messages, random.Random(f"{target.name} {SEED}"))):
             if not goes_on(number, began):
                 break
-            await trial.bring(case, await trial.base_of(message))
+            base = await trial.base_of(message)
+            await trial.bring(case, base, partial(trial.new_base_of, message))
             if number % 10 == 0:
                 await trial.keeps(case)
     finally:
@@ -305,7 +312,12 @@ class ClientTrial:
         """Return the least that a case costs."""
         return min([(await self.target.run(case, 0)).cpu for _ in range(6)])
 
-    async def bring(self, case: Case, base: float) -> bool:
+    async def new_base_of(self, message: Message) -> float:
+        """Measure once more what a message costs before it is spoilt."""
+        self.bases.pop(message.method or "unasked", None)
+        return await self.base_of(message)
+
+    async def bring(self, case: Case, base: float, new_base: NewBase | None = None) -> bool:
         """Bring a case, and judge it by its cost and by what the call raised. Return whether it can be tried again."""
         judge, target = self.judge, self.target
         calls = 0
@@ -321,7 +333,7 @@ class ClientTrial:
                     judge.found(target.name, case.name, f"the call raised {target.strange}")
             return cost
 
-        cost = await judge.judge(target.name, case.name, base, run)
+        cost = await judge.judge(target.name, case.name, base, run, new_base)
         return cost.cpu < HOPELESS
 
     async def keeps(self, case: Case) -> None:
@@ -345,7 +357,8 @@ async def try_client(judge: Judge, target: ClientTarget) -> None:
         for number, (message, case) in enumerate(slice_of(messages, random.Random(f"{target.name} {SEED}"))):
             if not goes_on(number, began):
                 break
-            await trial.bring(case, await trial.base_of(message))
+            base = await trial.base_of(message)
+            await trial.bring(case, base, partial(trial.new_base_of, message))
             if number % 10 == 0:
                 await trial.keeps(case)
     finally:
