@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import msgspec
 from table import probe
@@ -14,7 +15,7 @@ from ferrule.budgets.account import Account
 from ferrule.server.functions.binder import InvalidArguments, bind
 from ferrule.server.hosting import link_state as links
 from ferrule.server.notifications.subscriptions import COST, SHARE, Subscriber, Subscriptions
-from ferrule.server.offers import resources
+from ferrule.server.offers import resources, spelling
 from ferrule.server.offers.spelling import Spellings
 
 
@@ -59,6 +60,28 @@ async def suggested(limit: int, size: int) -> bool:
 async def among(limit: int, size: int) -> bool:
     names = [msgspec.json.encode(number).decode() for number in range(size - 1)]
     return Spellings([*names, "last"]).nearest("lasr") == "last"
+
+
+@probe("ferrule.server.offers.spelling.MOST_REMEMBERED", clamps=True, lowered=20)
+async def remembered_suggestions(limit: int, size: int) -> bool:
+    spellings = Spellings(["last"])
+    with mock.patch.object(spelling, "MOST_REMEMBERED", limit):
+        for number in range(size):
+            spellings.nearest(f"lasr{number}")
+            assert len(spellings._remembered) <= limit
+    return len(spellings._remembered) == size
+
+
+@probe("ferrule.server.offers.spelling.MOST_PARTS", clamps=True, lowered=21)
+async def names_taken_apart(limit: int, size: int) -> bool:
+    # One letter has three parts: itself, and its pairs with the mark before and the mark behind.
+    names = [chr(0x4E00 + number) for number in range(-(-size // 3))]
+    spellings = Spellings(names)
+    with mock.patch.object(spelling, "MOST_PARTS", limit):
+        for name in names:
+            spellings.nearest(name)
+            assert len(spellings._shared) < limit + 3
+    return len(spellings._shared) == 3 * len(names)
 
 
 async def answers(tool: str, **arguments: str) -> bool:

@@ -186,11 +186,12 @@ class Catalogue(Generic[Entry]):
 
     def hint(self, key: str) -> str:
         """Suggest what may have been meant."""
-        if self._spellings is None:
+        spellings = self._spellings
+        if spellings is None:
             from ferrule.server.offers.spelling import Spellings
 
-            self._spellings = Spellings(self._entries)
-        meant = self._spellings.nearest(key)
+            spellings = self._spellings = Spellings(self._entries)
+        meant = spellings.nearest(key)
         return f"; did you mean {meant!r}?" if meant else ""
 
     def is_listed(self, entry: Entry) -> bool:
