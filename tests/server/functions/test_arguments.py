@@ -210,6 +210,13 @@ def test_what_only_the_type_refuses_is_reported_in_its_own_words() -> None:
     assert next(violation for violation in error.violations if violation.path == "/many/1").value == {"n": 5}
 
 
+def test_what_the_schema_says_of_a_whole_argument_is_said_once_whatever_its_name() -> None:
+    def handler(n: int = pydantic.Field(alias="a/b~c"), many: list[int] = []) -> None: ...  # noqa: B006
+
+    error = refusal(handler, b'{"a/b~c":"x","many":[1,"y"]}')
+    assert [violation.path for violation in error.violations] == ["/a~1b~0c", "/many/1"]
+
+
 def test_an_error_of_the_types_own_code_is_not_taken_for_a_bad_argument() -> None:
     class Broken(msgspec.Struct):
         n: int

@@ -7,7 +7,7 @@ import functools
 import math
 import re
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from ferrule.validation.violations import (
     Violation,
     excerpt,
     missing,
+    pointer,
     refusals,
     refused_by_type,
     short,
@@ -128,8 +129,8 @@ class TypedReader:
         for violation in listed or ():
             if violation.parameter in doubtful:
                 found.append(violation)
-        told = [violation.path for violation in found]
-        own = _in_own_words(refused, arguments)
+        told = {violation.path for violation in found}
+        own = _in_own_words(refused, arguments, told)
         return found + [violation for violation in own if not any(_is_about(violation.path, path) for path in told)]
 
 
@@ -361,14 +362,16 @@ def _is_about(path: str, other: str) -> bool:
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
-def _in_own_words(refused: RefusedArguments, arguments: dict[str, Any]) -> list[Violation]:
-    """Say why the types refused arguments, in their own words."""
+def _in_own_words(
+    refused: RefusedArguments, arguments: dict[str, Any], told: Set[str] = frozenset()
+) -> list[Violation]:
+    """Say why the types refused arguments, in their own words, except of those that were told of as a whole."""
     found: list[Violation] = []
     for name, reason in refused.items():
-        if isinstance(reason, msgspec.ValidationError):
-            found += refusals(reason, arguments[name], [name])
-        else:
+        if not isinstance(reason, msgspec.ValidationError):
             found.append(Violation(f"/{name}", "…", "depth", "is nested too deeply"))
+        elif pointer([name]) not in told:
+            found += refusals(reason, arguments[name], [name])
     return found
 
 
