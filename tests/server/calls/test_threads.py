@@ -326,7 +326,7 @@ def test_work_of_a_closed_loop_keeps_none_of_another_from_its_thread():
         threads.limit = 2
         first.open.set()
         assert await asyncio.wait_for(result, 60) == "done"
-        assert second.inside == 1
+        await second.wait_inside(1)
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(leave_behind())
