@@ -321,21 +321,96 @@ def test_a_head_that_came_before_is_the_same_but_for_what_is_known_about_it() ->
     first = heads.parse(raw)
     first.known.decided = lambda request, responder: None
     second = heads.parse(raw)
-    found = heads.find(raw)
-    assert found is not None
-    for other in (second, found):
-        assert (other.raw, other.method, other.path, other.query) == (raw, "POST", "/mcp", "a=b")
-        assert (other.length, other.keep_alive, other.old, other.plain) == (5, False, False, False)
-        assert (other.stem, other.tail, other.headers) == (first.stem, first.tail, first.headers)
-        assert other.known.decided is None
-        assert other.headers is not first.headers
-        assert other.known.of_all is first.known.of_all
+    assert (second.raw, second.method, second.path, second.query) == (raw, "POST", "/mcp", "a=b")
+    assert (second.length, second.keep_alive, second.old, second.plain) == (5, False, False, False)
+    assert (second.stem, second.tail, second.headers) == (first.stem, first.tail, first.headers)
+    assert second.known.decided is None
+    assert second.headers is not first.headers
+    assert second.known.of_all is first.known.of_all
     assert len(heads) == 1
     assert first.known.of_all is not None
     first.known.of_all.decided = print
-    third = heads.find(raw)
-    assert third is not None
-    assert third.known.decided is print
+    assert heads.parse(raw).known.decided is print
+
+
+ID, OTHER_ID = "ooXoZ-_.0123", "pp-YZabcd.._"
+
+
+@pytest.mark.parametrize("name", ["Mcp-Session-Id", "mcp-session-id"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("{name}: {id}",),
+        ("{name}: {id}", "Content-Length: 25"),
+        ("Content-Length: 25", "{name}: {id}", "X: y"),
+    ],
+)
+def test_heads_of_two_sessions_are_one_and_each_is_read_as_if_it_were_the_first(
+    lines: tuple[str, ...], name: str
+) -> None:
+    heads = RecentHeads(100)
+    for session in (ID, OTHER_ID, ID):
+        raw = head(*(line.format(name=name, id=session) for line in lines))
+        found = heads.parse(raw)
+        alone = parse_head(raw, 100)
+        for member in alone.__struct_fields__:
+            if member != "known":
+                assert getattr(found, member) == getattr(alone, member), member
+        assert found.headers[b"mcp-session-id"] == session.encode()
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("Mcp-Session-Id: {id}", "Mcp-Session-Id: second"),
+        ("MCP-SESSION-ID: first", "Mcp-Session-Id: {id}"),
+    ],
+)
+def test_a_head_that_names_two_sessions_is_not_kept(lines: tuple[str, ...]) -> None:
+    heads = RecentHeads(100)
+    for session in (ID, OTHER_ID):
+        raw = head(*(line.format(id=session) for line in lines))
+        assert heads.parse(raw).headers == parse_head(raw, 100).headers
+    assert len(heads) == 0
+
+
+@pytest.mark.parametrize("session", ["", "a b", "a,b", "a\tb", "a:", "a" * 65, "a ", "é"])
+def test_what_is_no_plain_id_of_a_session_is_no_reason_to_take_a_head_for_another(session: str) -> None:
+    heads = RecentHeads(100)
+    heads.parse(head(f"Mcp-Session-Id: {'x' * len(session)}"))
+    raw = head(f"Mcp-Session-Id: {session}")
+    for _ in range(2):
+        assert heads.parse(raw).headers == parse_head(raw, 100).headers
+    with pytest.raises(Unacceptable):
+        heads.parse(head("Mcp-Session-Id: \0"))
+
+
+def test_an_id_that_looks_like_what_is_left_out_is_kept_as_it_is() -> None:
+    heads = RecentHeads(100)
+    for session in (ID, "x" * len(ID), ID):
+        raw = head(f"Mcp-Session-Id: {session}", "Content-Length: 2")
+        assert heads.parse(raw).raw == raw
+        assert heads.parse(raw).headers[b"mcp-session-id"] == session.encode()
+        assert parse_again(heads.parse(raw), raw, 0) is not None
+
+
+def test_no_id_of_a_session_is_remembered() -> None:
+    heads = RecentHeads(100)
+    heads.parse(head(f"Mcp-Session-Id: {ID}", "Content-Length: 2"))
+    kept = list(heads._heads.items())
+    assert len(kept) == 1
+    assert ID not in repr(kept)
+
+
+@pytest.mark.parametrize("line", ["Authorization: Bearer secret", "Expect: 100-continue"])
+def test_a_head_of_a_session_that_is_not_kept_is_read_whole(line: str) -> None:
+    heads = RecentHeads(100)
+    raw = head(line, f"Mcp-Session-Id: {ID}", "Content-Length: 2")
+    found = heads.parse(raw)
+    alone = parse_head(raw, 100)
+    assert (found.raw, found.headers, found.expects_continue) == (raw, alone.headers, alone.expects_continue)
+    assert len(heads) == 0
 
 
 @pytest.mark.parametrize(
@@ -353,7 +428,6 @@ def test_secrets_long_heads_and_bodies_that_come_in_pieces_are_not_kept(line: st
     heads = RecentHeads(100)
     raw = head(line)
     assert heads.parse(raw).raw == raw
-    assert heads.find(raw) is None
     assert len(heads) == 0
 
 
@@ -368,5 +442,5 @@ def test_what_is_refused_is_refused_each_time() -> None:
 def test_a_bounded_number_is_kept() -> None:
     heads = RecentHeads(100)
     for number in range(3 * MOST_RECENT):
-        heads.parse(head(f"Mcp-Session-Id: {number}"))
+        heads.parse(head(f"X: {number}"))
         assert len(heads) <= MOST_RECENT

@@ -42,6 +42,15 @@ LONGEST_RECENT = 1024
 """Bytes of a head that is remembered."""
 CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"dpop"})
 """Fields of heads that do not outlive their connection."""
+SESSION = b"mcp-session-id"
+_BEFORE_SESSION = frozenset({b"\r\nmcp-session-id: ", b"\r\nMcp-Session-Id: "})
+"""What stands before the id of a session, in its two usual spellings."""
+_IN_SESSION = b"ession-"
+"""A part of both: one short word is found more quickly than two long ones."""
+_FROM_LINE, _TO_ID = -len(b"\r\nMcp-S"), len(b"ession-Id: ")
+"""Where both begin and end, seen from that part."""
+_BLANK = b"x" * 64
+"""Stands in place of an id in a head that is remembered; a longer id is not left out."""
 
 
 class Unacceptable(Exception):
@@ -316,7 +325,8 @@ class RecentHeads:
     """Parses heads, and remembers a bounded number of them: the short connections of one program all send the same.
 
     Only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What depends
-    on the connection is in its own `Head.known`, what does not in `Known.of_all`. No head with credentials is kept.
+    on the connection is in its own `Head.known`, what does not in `Known.of_all`. No head with credentials is kept, and
+    no id of a session: heads that differ in nothing else, and have ids of the same length, are one.
     """
 
     __slots__ = ("_heads", "_max_headers")
@@ -328,44 +338,74 @@ class RecentHeads:
     def __len__(self) -> int:
         return len(self._heads)
 
-    def find(self, raw: bytes) -> Head | None:
-        """Return a head of its own for one connection; None for one that did not come of late."""
-        head = self._heads.get(raw)
-        if head is None:
-            return None
-        return _own(head)
-
     def parse(self, raw: bytes) -> Head:
         """Return a head of its own for one connection; raises Unacceptable."""
-        found = self.find(raw)
-        if found is not None:
-            return found
-        head = parse_head(raw, self._max_headers)
-        if len(raw) > LONGEST_RECENT or not CREDENTIALS.isdisjoint(head.headers):
-            return head
-        if head.length == CHUNKED or head.expects_continue:
-            return head
-        if len(self._heads) >= MOST_RECENT:
-            self._heads.clear()
-        self._heads[raw] = head
-        return _own(head)
+        head = self._heads.get(raw)
+        if head is not None:
+            return _own(head, raw, b"")
+        blank, session = _without_session(raw)
+        head = self._heads.get(blank)
+        if head is None:
+            head = parse_head(blank, self._max_headers)
+            if session and head.headers.get(SESSION) != _BLANK[: len(session)]:
+                # Several lines of the field are one list, of which only the first was left out.
+                return parse_head(raw, self._max_headers)
+            if self._may_keep(head):
+                if len(self._heads) >= MOST_RECENT:
+                    self._heads.clear()
+                self._heads[blank] = head
+        return _own(head, raw, session)
+
+    @staticmethod
+    def _may_keep(head: Head) -> bool:
+        if len(head.raw) > LONGEST_RECENT or not CREDENTIALS.isdisjoint(head.headers):
+            return False
+        return head.length != CHUNKED and not head.expects_continue
 
 
-def _own(head: Head) -> Head:
-    """Return the same head for one connection, with what is known of it for all of them."""
+def _without_session(raw: bytes) -> tuple[bytes, bytes]:
+    """Return a head with something of the same length in place of the id of its session, and that id; as it is, and
+    nothing, where it names none in a usual way. What is acceptable does not depend on the id: its characters are plain.
+    """
+    at = raw.find(_IN_SESSION)
+    start = at + _TO_ID
+    if at < 0 or raw[at + _FROM_LINE : start] not in _BEFORE_SESSION:
+        return raw, b""
+    end = raw.find(b"\r", start)
+    session = raw[start:end]
+    size = len(session)
+    # Letters, digits and these three mean nothing in a head.
+    plain = session.replace(b"-", b"0").replace(b"_", b"0").replace(b".", b"0").isalnum()
+    if not plain or size > len(_BLANK):
+        return raw, b""
+    return raw[:start] + _BLANK[:size] + raw[end:], session
+
+
+def _own(head: Head, raw: bytes, session: bytes) -> Head:
+    """Return the same head for one connection, with the id of its session, and with what is known of it for all."""
     of_all = head.known
+    headers = head.headers.copy()
+    stem = head.stem
+    tail = head.tail
+    if not session:
+        raw = head.raw
+    else:
+        headers[SESSION] = session
+        if stem:
+            stem = raw[: len(stem)]
+            tail = raw[-len(tail) :]
     return Head(
-        head.raw,
+        raw,
         head.method,
         head.path,
         head.query,
-        head.headers.copy(),
+        headers,
         head.length,
         head.keep_alive,
         head.old,
-        False,
+        head.expects_continue,
         head.plain,
-        head.stem,
-        head.tail,
+        stem,
+        tail,
         Known(of_all.decided, of_all),
     )
