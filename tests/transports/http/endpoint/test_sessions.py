@@ -10,13 +10,22 @@ import statistics
 import time
 import tracemalloc
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
-from ferrule.transports.http.endpoint.sessions import ID_BYTES, INTRODUCTION, Listening, MovedSession, Sessions
+from ferrule.transports.http.endpoint.sessions import (
+    ID_BYTES,
+    INTRODUCTION,
+    Eviction,
+    Listening,
+    MovedSession,
+    Sessions,
+)
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Channel, Origin
@@ -390,21 +399,14 @@ def test_what_ended_is_counted_no_more() -> None:
             table.sessions.end(session)
     kept = [table.open() for _ in range(100)]
     assert not any(session.link.lost for session in kept)
+    assert table.sessions._eviction is None
+    table.open()
+    assert [session.link.lost for session in kept].count(True) == 1
     table.sessions.end_all()
-    sessions = table.sessions
-    assert (len(sessions), len(sessions._shares), len(sessions._unused_shares)) == (0, 0, 0)
-    assert (sessions._unused, sessions._idlest) == ({}, {})
-
-
-def test_of_an_owner_without_sessions_nothing_is_noted() -> None:
-    table = Table(max_sessions=200)
-    flood = [table.at(now).open() for now in range(200)]
-    table.use(*flood)
-    flood += [table.at(1000).open(), table.at(1001).open()]
-    assert table.sessions._idlest
-    for session in flood:
-        table.sessions.end(session)
-    assert table.sessions._idlest == {}
+    kept = [table.open(introduction=b" " * 2 * INTRODUCTION) for _ in range(50)]
+    assert not any(session.link.lost for session in kept)
+    table.sessions.end_all()
+    assert (len(table.sessions), table.sessions._total) == (0, 0)
 
 
 def test_making_room_is_quick_among_many() -> None:
@@ -416,6 +418,117 @@ def test_making_room_is_quick_among_many() -> None:
         table.at(now).open()
     assert time.perf_counter() - began < 30
     assert len(table.sessions) == 5_000
+
+
+# -- who makes room
+
+
+class Counted:
+    """What is looked at of a session."""
+
+    def __init__(self, identity: str, owner: str = "somebody", size: int = 1) -> None:
+        self.id = identity
+        self.owner = owner
+        self.size = size
+        self.used = 0.0
+        self.unused = True
+        self.active = False
+
+
+class Room(dict[str, Any]):
+    """Sessions by id."""
+
+    def eviction(self) -> Eviction:
+        return Eviction(self, lambda session: cast("Counted", session).active)
+
+    def open(self, *names: str, owner: str = "somebody") -> list[Any]:
+        sessions = [Counted(name, owner) for name in names]
+        self.update({session.id: session for session in sessions})
+        return sessions
+
+
+def noted(eviction: Eviction) -> tuple[object, ...]:
+    unused = {owner: list(sessions) for owner, sessions in eviction._unused.items()}
+    return eviction._shares._held, eviction._shares.total, eviction._unused_shares._held, unused
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["open", "use", "end"]), st.sampled_from("abc"), st.integers(1, 9)))
+
+
+@given(STEPS, STEPS)
+def test_one_that_is_made_late_knows_what_one_knows_that_was_there_from_the_beginning(
+    before: list[tuple[str, str, int]], after: list[tuple[str, str, int]]
+) -> None:
+    room = Room()
+    early = room.eviction()
+    there = [early]
+    number = 0
+    for steps in (before, after):
+        for step, owner, amount in steps:
+            number += 1
+            if step == "open":
+                session = room[str(number)] = Counted(str(number), owner, amount)
+                for each in there:
+                    each.added(cast("Any", session))
+            elif room:
+                session = list(room.values())[amount % len(room)]
+                if step == "end":
+                    del room[session.id]
+                    for each in there:
+                        each.ended(cast("Any", session))
+                elif session.unused:
+                    session.unused = False
+                    for each in there:
+                        each.taken_up(cast("Any", session))
+        there.append(room.eviction())
+        assert noted(early) == noted(there[-1])
+    assert noted(early) == noted(there[1])
+
+
+def test_one_that_nobody_used_makes_room_before_one_that_is_idle_for_longer() -> None:
+    room = Room()
+    idle, unused, newest = room.open("idle", "unused", "newest")
+    idle.unused = False
+    unused.used = newest.used = 5.0
+    assert room.eviction().choose(newest, 9.0) is unused
+
+
+def test_one_in_use_that_nobody_used_since_its_handshake_counts_as_used() -> None:
+    room = Room()
+    streaming, idle, newest = room.open("streaming", "idle", "newest")
+    streaming.active = True
+    eviction = room.eviction()
+    assert eviction.choose(newest, 9.0) is idle
+    assert not streaming.unused
+    assert list(eviction._unused["somebody"]) == ["idle", "newest"]
+
+
+def test_of_sessions_that_are_all_in_use_the_idlest_makes_room() -> None:
+    room = Room()
+    sessions = room.open(*map(str, range(5)))
+    for number, session in enumerate(sessions):
+        session.active = True
+        session.unused = False
+        session.used = 10.0 - number
+    assert room.eviction().choose(sessions[-1], 20.0) is sessions[-2]
+
+
+def test_of_an_owner_without_sessions_nothing_is_noted() -> None:
+    room = Room()
+    sessions = room.open(*map(str, range(200)))
+    for session in sessions:
+        session.unused = False
+    eviction = room.eviction()
+    assert eviction.choose(sessions[-1], 1.0) is not sessions[-1]
+    assert eviction._idlest
+    for session in sessions:
+        del room[session.id]
+        eviction.ended(session)
+    assert eviction._idlest == {}
+    assert noted(eviction) == ({}, 0, {}, {})
+
+
+# -- the end
 
 
 async def test_delete_really_ends_what_runs(endpoint: Any, app: Any) -> None:

@@ -18,12 +18,13 @@ from msgspec import Struct
 
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
+from ferrule.schema.lifecycle import InitializeResult
 from ferrule.transports.http.endpoint.streams import Stream, Streaming
 from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, handshake_status, own_head, refuse
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver, Traits
-from ferrule.wire.codec import encode_within, too_long
+from ferrule.wire.codec import encode, encode_within, too_long
 from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
 
 NO_SESSION = "Session not found: unknown or expired; initialize again"
@@ -413,7 +414,7 @@ class SessionExchange(ChannelDefaults, Struct, eq=False):
 class SessionOpening(ChannelDefaults):
     """The way back of `initialize`: its answer says which session was opened."""
 
-    __slots__ = ("_head", "_opened", "_responder", "_session")
+    __slots__ = ("_head", "_responder", "_session", "opened")
 
     traits = Traits(headers=True)
 
@@ -421,12 +422,8 @@ class SessionOpening(ChannelDefaults):
         self._session = session
         self._responder = responder
         self._head = head
-        self._opened = False
-
-    @property
-    def opened(self) -> bool:
+        self.opened = False
         """Whether the handshake was made."""
-        return self._opened
 
     def add_headers(self, headers: Mapping[str, str]) -> None:
         """Add headers to the answer."""
@@ -439,8 +436,8 @@ class SessionOpening(ChannelDefaults):
         status = 200
         body = encode_within(message, session.shared.settings.max_body_size)
         if type(message) is Success:
-            self._opened = True
-            session.polls = polls_of(body)
+            self.opened = True
+            session.polls = polls_of(message)
             if session.id:
                 # Made by `Sessions`, of letters, digits and ".-_" only: it cannot end a line early.
                 head += b"mcp-session-id: %b\r\n" % session.id.encode()
@@ -469,9 +466,14 @@ class _Opened(Struct):
 _read_opened = msgspec.json.Decoder(_Opened).decode
 
 
-def polls_of(body: bytes) -> bool:
+def polls_of(answer: Success) -> bool:
     """Return whether readers are sent away and come back in the revision that the answer to `initialize` names."""
-    revision = REVISIONS.get(_read_opened(body).result.protocol_version)
+    result = answer.result
+    if type(result) is InitializeResult:
+        version = result.protocol_version
+    else:
+        version = _read_opened(encode(answer)).result.protocol_version
+    revision = REVISIONS.get(version)
     return revision is not None and revision.polls
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from operator import attrgetter
 
@@ -22,7 +22,6 @@ from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.streams import Streaming
 from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import Origin, Receiver
-from ferrule.wire.codec import encode
 from ferrule.wire.messages import Message, Success
 
 ID_BYTES = 24
@@ -91,7 +90,101 @@ class Listening(NullChannel):
         """Notice that the handshake was made, and what came of it."""
         if not self.greeted and type(message) is Success:
             self.greeted = True
-            self.polls = polls_of(encode(message))
+            self.polls = polls_of(message)
+
+
+class Eviction:
+    """Which session of a table makes room where there are too many: who holds them, and which nobody has used.
+
+    It is made when there are too many for the first time: until then nobody need be asked to make room, and thousands
+    of sessions may come and go.
+    """
+
+    __slots__ = ("_idlest", "_is_active", "_open", "_shares", "_unused", "_unused_shares")
+
+    def __init__(self, sessions: Mapping[str, EndpointSession], is_active: Callable[[EndpointSession], bool]) -> None:
+        self._open = sessions
+        self._is_active = is_active
+        self._shares: Shares[str] = Shares()
+        self._unused: dict[str, dict[str, EndpointSession]] = {}
+        """By owner, the sessions nobody has used since their handshake, the oldest first."""
+        self._unused_shares: Shares[str] = Shares()
+        self._idlest: dict[str | None, list[tuple[float, str]]] = {}
+        """By owner, some of its idlest sessions, the idlest last; under None those of all."""
+        for session in sessions.values():
+            self.added(session)
+
+    def added(self, session: EndpointSession) -> None:
+        """Called when a session is in the table."""
+        owner = session.owner
+        self._shares.take(owner, session.size)
+        if session.unused:
+            self._unused.setdefault(owner, {})[session.id] = session
+            self._unused_shares.take(owner, session.size)
+
+    def taken_up(self, session: EndpointSession) -> None:
+        """Called when a session that nobody had used is used: count it no longer among those."""
+        unused = self._unused[session.owner]
+        del unused[session.id]
+        if not unused:
+            del self._unused[session.owner]
+        self._unused_shares.give(session.owner, session.size)
+
+    def ended(self, session: EndpointSession) -> None:
+        """Called when a session is in the table no more."""
+        owner = session.owner
+        self._shares.give(owner, session.size)
+        if not self._shares.held(owner):
+            self._idlest.pop(owner, None)
+        if session.unused:
+            self.taken_up(session)
+
+    def choose(self, newest: EndpointSession, now: float) -> EndpointSession:
+        """Return which session has to make room: one that was never used, or the idlest of whoever holds most."""
+        while self._unused_shares.total * MOST_UNUSED > self._shares.total:
+            session = self._longest_unused()
+            if session is newest:
+                break
+            if not self._is_active(session):
+                return session
+            session.unused = False
+            self.taken_up(session)
+        return self._choose_idlest(newest, now)
+
+    def _longest_unused(self) -> EndpointSession:
+        """Return, of whoever has most unused sessions, the one opened longest ago."""
+        owner = self._unused_shares.largest()
+        assert owner is not None
+        return next(iter(self._unused[owner].values()))
+
+    def _choose_idlest(self, newest: EndpointSession, now: float) -> EndpointSession:
+        """Return the idlest session of whoever holds most; one in use only where all of the idlest are."""
+        owner = self._shares.largest()
+        if owner is not None and self._shares.held(owner) < LEAST_SHARE:
+            owner = None  # nobody holds many: the idlest of all goes
+        idlest = self._idlest.get(owner)
+        in_use: EndpointSession | None = None
+        while idlest or in_use is None:
+            if not idlest:
+                idlest = self._idlest[owner] = self._find_idlest(owner, newest)
+            used, identity = idlest.pop()
+            session = self._open.get(identity)
+            if session is None or session.used != used:
+                continue
+            if not self._is_active(session):
+                return session
+            session.used = now
+            in_use = in_use or session
+        return in_use
+
+    def _find_idlest(self, owner: str | None, newest: EndpointSession) -> list[tuple[float, str]]:
+        """Looking for the idlest among all is dear, so a share of them is noted at once."""
+        among = []
+        for each in self._open.values():
+            if owner in (None, each.owner) and each is not newest:
+                among.append(each)
+        share = max(LEAST_SHARE, len(among) // 100)
+        return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
 
 
 class Sessions:
@@ -123,12 +216,10 @@ class Sessions:
         """Before then no session can be idle for too long or too old: both times only grow."""
         self._spare_ids = ""
         """Ids that nobody has yet, one behind the other."""
-        self._shares: Shares[str] = Shares()
-        self._unused: dict[str, dict[str, EndpointSession]] = {}
-        """By owner, the sessions nobody has used since their handshake, the oldest first."""
-        self._unused_shares: Shares[str] = Shares()
-        self._idlest: dict[str | None, list[tuple[float, str]]] = {}
-        """By owner, some of its idlest sessions, the idlest last; under None those of all."""
+        self._total = 0
+        """How many sessions those in the table count as."""
+        self._eviction: Eviction | None = None
+        """Chooses which session makes room; None until there were too many."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -158,11 +249,11 @@ class Sessions:
         """Keep a session whose handshake was made with a message; others make room where there are too many."""
         session.size = max(1, math.ceil(weight(introduction) / INTRODUCTION))
         self._open[session.id] = session
-        self._shares.take(session.owner, session.size)
-        self._unused.setdefault(session.owner, {})[session.id] = session
-        self._unused_shares.take(session.owner, session.size)
-        while self._shares.total > self._shared.settings.max_sessions and len(self._open) > 1:
-            self._evict(session)
+        self._total += session.size
+        if self._eviction is not None:
+            self._eviction.added(session)
+        if self._total > self._shared.settings.max_sessions:
+            self._make_room(session)
         if self.mark or self._ended is not None:
             self._records[session.id] = MovedSession(
                 session.id, introduction, [], session.principal, origin.principal, origin.address
@@ -183,11 +274,15 @@ class Sessions:
     def _take_up(self, session: EndpointSession) -> None:
         """Count a session no longer among those nobody has used."""
         session.unused = False
-        unused = self._unused[session.owner]
-        del unused[session.id]
-        if not unused:
-            del self._unused[session.owner]
-        self._unused_shares.give(session.owner, session.size)
+        if self._eviction is not None:
+            self._eviction.taken_up(session)
+
+    def _make_room(self, newest: EndpointSession) -> None:
+        """End sessions until there are no more than there may be, or the newest is the only one."""
+        if self._eviction is None:
+            self._eviction = Eviction(self._open, self._active)
+        while self._total > self._shared.settings.max_sessions and len(self._open) > 1:
+            self.end(self._eviction.choose(newest, self._shared.now))
 
     def end(self, session: EndpointSession, *, deleted: bool = False, moves: bool = False) -> None:
         """End a session, perhaps because its client deletes it: what runs is cancelled, and nothing of it is kept.
@@ -199,11 +294,9 @@ class Sessions:
         self._records.pop(session.id, None)
         self._suspended.pop(session.id, None)
         if self._open.pop(session.id, None) is not None:
-            self._shares.give(session.owner, session.size)
-            if not self._shares.held(session.owner):
-                self._idlest.pop(session.owner, None)
-            if session.unused:
-                self._take_up(session)
+            self._total -= session.size
+            if self._eviction is not None:
+                self._eviction.ended(session)
         tell_lost(session.link, session.standing, None)
         session.end(deleted=deleted, moves=moves)
         self._shared.undelivered.forget(session.standing)
@@ -278,54 +371,6 @@ class Sessions:
 
     def _active(self, session: EndpointSession) -> bool:
         return self._busy(session.link) or _is_read(session)
-
-    def _evict(self, newest: EndpointSession) -> None:
-        """End one session to make room: one that was never used, or the idlest of whoever holds most."""
-        while self._unused_shares.total * MOST_UNUSED > self._shares.total:
-            session = self._longest_unused()
-            if session is newest:
-                break
-            if not self._active(session):
-                self.end(session)
-                return
-            self._take_up(session)
-        self._evict_idlest(newest)
-
-    def _longest_unused(self) -> EndpointSession:
-        """Return, of whoever has most unused sessions, the one opened longest ago."""
-        owner = self._unused_shares.largest()
-        assert owner is not None
-        return next(iter(self._unused[owner].values()))
-
-    def _evict_idlest(self, newest: EndpointSession) -> None:
-        """End the idlest session of whoever holds most; one in use only where all of the idlest are."""
-        owner = self._shares.largest()
-        if owner is not None and self._shares.held(owner) < LEAST_SHARE:
-            owner = None  # nobody holds many: the idlest of all goes
-        idlest = self._idlest.get(owner)
-        in_use: EndpointSession | None = None
-        while idlest or in_use is None:
-            if not idlest:
-                idlest = self._idlest[owner] = self._find_idlest(owner, newest)
-            used, identity = idlest.pop()
-            session = self._open.get(identity)
-            if session is None or session.used != used:
-                continue
-            if not self._active(session):
-                in_use = session
-                break
-            session.used = self._shared.now
-            in_use = in_use or session
-        self.end(in_use)
-
-    def _find_idlest(self, owner: str | None, newest: EndpointSession) -> list[tuple[float, str]]:
-        """Looking for the idlest among all is dear, so a share of them is noted at once."""
-        among = []
-        for each in self._open.values():
-            if owner in (None, each.owner) and each is not newest:
-                among.append(each)
-        share = max(LEAST_SHARE, len(among) // 100)
-        return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
 
 
 def _is_read(session: EndpointSession) -> bool:
