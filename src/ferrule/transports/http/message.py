@@ -25,7 +25,8 @@ class Known(Struct, eq=False):
 
     decided: Callable[[HttpRequest, Responder], None] | None = None
     of_all: Known | None = None
-    """What was decided about the same head for every connection; None where no other connection is told of it."""
+    """What was decided about the same head for every connection, whatever session it names; None where no other
+    connection is told of it."""
 
 
 class HttpRequest(Struct, eq=False):

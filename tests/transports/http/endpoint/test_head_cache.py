@@ -20,6 +20,8 @@ META = "io.modelcontextprotocol/"
 BOTH = b"application/json, text/event-stream"
 WHO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
+INITIALIZE = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": WHO}
+
 
 class Kept:
     """The way back of one request, and the one answer that came."""
@@ -148,7 +150,7 @@ def scene(play: Any, auth: Verifier | None = None) -> None:
 
 
 def session(doors: HttpEndpoint) -> tuple[Connection, str]:
-    opened = Connection(doors).post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": WHO})
+    opened = Connection(doors).post(INITIALIZE)
     identity = opened.head.decode().split("mcp-session-id: ")[1].split("\r\n")[0]
     return Connection(doors, mcp_session_id=identity), identity
 
@@ -209,6 +211,95 @@ def test_whoever_shows_a_certificate_is_verified_though_its_head_is_known_for_al
         doors.callers.admit = admit  # type: ignore[method-assign]
         certificate = Certificate({})
         assert modern(doors, "add", of_all).post(call(2, meta=MODERN, a=1, b=2), certificate=certificate).status == 200
+        assert len(admitted) == 1
+
+    scene(play)
+
+
+def test_the_head_of_a_handshake_is_judged_once_for_all_connections() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
+        judged: list[HttpRequest] = []
+        doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
+        for _ in range(2):
+            connection = Connection(doors, of_all=of_all)
+            opened = [connection.post(INITIALIZE) for _ in range(2)]
+            assert [kept.status for kept in opened] == [200, 200]
+            assert len({kept.head for kept in opened}) == 2
+        assert judged == []
+        assert len(doors.sessions) == 5
+        unreadable = Connection(doors, of_all=of_all).post(b"{")
+        assert (unreadable.status, unreadable.json["error"]["code"]) == (400, -32700)
+        ordinary = Connection(doors, of_all=of_all).post(call(1, a=1, b=2))
+        assert (ordinary.status, ordinary.json["error"]["code"]) == (400, -32600)
+        assert judged == []
+
+    scene(play)
+
+
+def test_heads_that_differ_in_their_session_share_a_verdict_and_no_session() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        judged: list[HttpRequest] = []
+        sessions = [session(doors)[1] for _ in range(3)]
+        first = Connection(doors, of_all=of_all, mcp_session_id=sessions[0])
+        assert first.post(call(1, a=1, b=2)).status == 200
+        doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
+        for identity in sessions[1:]:
+            other = Connection(doors, of_all=of_all, mcp_session_id=identity)
+            assert [other.post(call(number, a=1, b=2)).status for number in range(2)] == [200, 200]
+        assert judged == []
+        doors.sessions.end(next(iter(doors.sessions)))
+        ended = Connection(doors, of_all=of_all, mcp_session_id=sessions[0])
+        assert (ended.post(call(1, a=1, b=2)).status, first.post(call(2, a=1, b=2)).status) == (404, 404)
+
+    scene(play)
+
+
+def test_a_head_that_is_refused_is_refused_on_every_connection() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        for status, headers in (
+            (403, {"host": "elsewhere.example"}),
+            (415, {"content_type": "text/plain"}),
+            (406, {"accept": "text/html"}),
+        ):
+            of_all = Known()
+            for _ in range(2):
+                assert Connection(doors, of_all=of_all, **headers).post(INITIALIZE).status == status
+            assert of_all.decided is None
+
+    scene(play)
+
+
+def test_what_does_not_follow_from_a_head_is_looked_at_each_time() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
+        too_large = b" " * (doors.settings.max_body_size + 1)
+        assert Connection(doors, of_all=of_all).post(too_large).status == 413
+        doors.draining = True
+        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 503
+
+    scene(play)
+
+
+def test_no_head_of_a_handshake_is_known_for_all_where_callers_are_verified() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
+        assert of_all.decided is None
+
+    scene(play, Roll())
+
+
+def test_a_certificate_is_verified_though_the_head_of_the_handshake_is_known_for_all() -> None:
+    async def play(doors: HttpEndpoint) -> None:
+        of_all = Known()
+        Connection(doors, of_all=of_all).post(INITIALIZE)
+        admitted: list[HttpRequest] = []
+        doors.callers.admit = lambda request, responder, handle: admitted.append(request)  # type: ignore[method-assign]
+        Connection(doors, of_all=of_all).post(INITIALIZE, certificate=Certificate({}))
         assert len(admitted) == 1
 
     scene(play)

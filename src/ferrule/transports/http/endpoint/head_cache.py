@@ -35,6 +35,9 @@ IN_MARK, IN_INITIALIZE = ord("V"), ord("z")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+Proceed = Callable[[HttpRequest, Responder, bytes], object]
+"""Takes a request whose head was judged, with the lines that its answer must have."""
+
 NOTHING_READ = mirror.Peek()
 NO_FACTS = RequestFacts(transport="")
 peek = mirror.peek
@@ -165,8 +168,8 @@ class ToolCalls:
     def take_first(self, request: HttpRequest, responder: Responder) -> None:
         """Take the first call on a connection, whose head was judged on another."""
         if request.known is not None:
-            # The next one is judged, so that the connection has a verdict with a sender of its own.
-            request.known.decided = None
+            # The next one is judged, so that the connection has a verdict with a sender of its own, and for itself.
+            request.known.decided = request.known.of_all = None
         if request.certificate is None:
             self.take(request, responder)
         else:
@@ -176,6 +179,24 @@ class ToolCalls:
         """Take what was found out of the sender anew. Return True: anybody may call, and is asked what they may."""
         self._sender.renew(identity)
         return True
+
+
+class JudgedHead:
+    """Requests with a head that was judged before; whatever does not follow from it is looked at each time."""
+
+    __slots__ = ("_head", "_judge", "_proceed")
+
+    def __init__(self, endpoint: Endpoint, proceed: Proceed, head: bytes) -> None:
+        self._judge = endpoint.judge
+        self._proceed = proceed
+        self._head = head
+
+    def take(self, request: HttpRequest, responder: Responder) -> None:
+        """Take one request as if its head had been judged now."""
+        if request.certificate is None:
+            self._proceed(request, responder, self._head)
+        else:
+            self._judge(request, responder)
 
 
 class Expiring:
@@ -226,10 +247,19 @@ def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | Tool
         known.decided = None
 
 
+def remember_judged(endpoint: Endpoint, request: HttpRequest, proceed: Proceed, head: bytes) -> None:
+    """Judge the same head no more, on this connection or any other, where everybody may call."""
+    known = request.known
+    if known is not None and endpoint.callers.open_to_all and request.certificate is None:
+        known.decided = JudgedHead(endpoint, proceed, head).take
+        if known.of_all is not None:
+            known.of_all.decided = known.decided
+
+
 def remember_for_all(endpoint: Endpoint, request: HttpRequest, body: mirror.Peek, head: bytes) -> None:
     """Let the first call with the same head on any connection take the short way, where everybody may call."""
     known = request.known
-    if known is None or known.of_all is None or known.of_all.decided is not None:
+    if known is None or known.of_all is None:
         return
     if endpoint.callers.open_to_all and request.certificate is None:
         known.of_all.decided = ToolCalls(endpoint, body, head, None).take_first

@@ -23,9 +23,11 @@ from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
 from ferrule.transports.http.endpoint.head_cache import (
     UNREADABLE,
     HeadCache,
+    Proceed,
     ToolCalls,
     remember,
     remember_for_all,
+    remember_judged,
     unmistakable,
 )
 from ferrule.transports.http.endpoint.keepalive import Keepalive
@@ -267,7 +269,7 @@ class HttpEndpoint:
         head = verdict.head
         method = request.method
         if method == "POST":
-            self._post(request, responder, head)
+            self._judge_post(request, responder, head)
         elif method == "OPTIONS":
             responder.reply(204, EMPTY_HEAD + self._allow + head + self.guard.preflight(request, self._methods))
         elif method not in ("GET", "DELETE") or not self._has_sessions:
@@ -277,16 +279,27 @@ class HttpEndpoint:
         elif method == "GET":
             self.handshake.get(request, responder, head)
         else:
-            self.handshake.delete(request, responder, head)
+            self._proceed(self.handshake.delete, request, responder, head)
 
-    def _post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+    def _judge_post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         headers = request.headers
-        body = request.body
         if not self.guard.is_json[headers.get(b"content-type", b"")] or b"content-encoding" in headers:
             refuse(responder, 415, "Unsupported media type: send application/json, not encoded otherwise", head)
         elif not self.guard.takes_both[headers.get(b"accept", b"")]:
             refuse(responder, 406, "Not acceptable: accept both application/json and text/event-stream", head)
-        elif len(body) > self.settings.max_body_size:
+        else:
+            self._proceed(self._post, request, responder, head)
+
+    def _proceed(self, proceed: Proceed, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Go on with a request whose head has passed, and let the same head pass from now on."""
+        remember_judged(self, request, proceed, head)
+        proceed(request, responder, head)
+
+    def _post(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
+        """Take a POST whose head has passed: what is left depends on its body, its session, and how we are."""
+        headers = request.headers
+        body = request.body
+        if len(body) > self.settings.max_body_size:
             refuse(responder, 413, f"Too large: the limit is {self.settings.max_body_size} bytes", head)
         elif self.draining and b"mcp-session-id" not in headers:
             refuse(responder, 503, STOPPING, head + RETRY_AFTER)
