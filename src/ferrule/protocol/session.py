@@ -457,8 +457,11 @@ class Session:
         self.admitted = NONE_ADMITTED
         if self.phase is not Phase.CLOSED:
             self.phase = phase
-        waiting = list(self.awaited.values())
-        self.awaited.clear()
+        awaited = self.awaited
+        if not awaited:
+            return []
+        waiting = list(awaited.values())
+        awaited.clear()
         return waiting
 
 

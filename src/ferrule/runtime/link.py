@@ -522,6 +522,23 @@ class Link(Asking):
         self.closed = True
         self.error = error
         self.stop_timers()
+        session = self.session
+        if session.running:
+            self._cancel_all()
+        for awaited in session.close(Phase.ERROR if error else Phase.CLOSED):
+            if not awaited.waiter.done():
+                awaited.waiter.set_exception(lost(error))
+        if self._ready:
+            self.wake_askers()
+        if self._idle:
+            self._wake()
+        if self.watch is not None:
+            self.watch.closed(error)
+        if self._on_closed is not None:
+            self._on_closed(self, error)
+
+    def _cancel_all(self) -> None:
+        """Cancel what runs or waits, for nobody is left to answer."""
         for call in list(self.session.running.values()):
             call.cancelled = True
             if call.began and self.watch is not None:
@@ -536,12 +553,3 @@ class Link(Asking):
                 self.holdings.release(call)
         self.session.running.clear()
         self._line = ()
-        for awaited in self.session.close(Phase.ERROR if error else Phase.CLOSED):
-            if not awaited.waiter.done():
-                awaited.waiter.set_exception(lost(error))
-        self.wake_askers()
-        self._wake()
-        if self.watch is not None:
-            self.watch.closed(error)
-        if self._on_closed is not None:
-            self._on_closed(self, error)

@@ -130,9 +130,10 @@ class Asking:
 
     def stop_timers(self) -> None:
         """Let no timer of this link fire any more."""
-        for timer in (self._timer, self._keepalive):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._keepalive is not None:
+            self._keepalive.cancel()
 
     # -- we ask
 

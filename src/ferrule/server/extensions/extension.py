@@ -233,6 +233,8 @@ class Extensions:
 
     def declared(self, *, handshake: bool) -> dict[str, Any] | None:
         """Return what is declared in one of the eras: what `Server(extensions=…)` names is the stateless one's."""
+        if handshake and not self._joined:
+            return None
         joined = {}
         for name, each in self._joined.items():
             if each.handshake or not handshake:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ferrule.identity.verifier import Verifier
@@ -26,6 +27,8 @@ class Entrance:
 
     mirrored: Callable[[str], Mapping[str, tuple[str, ...]]]
     busy: Callable[[Receiver], bool]
+    link: Callable[[Origin], Link]
+    """Returns a receiver for one new peer."""
 
     def __init__(self, host: Host, entrances: set[Entrance], name: str, *, hosted: bool = False) -> None:
         self._host = host
@@ -40,9 +43,10 @@ class Entrance:
         self._users = 0
         self.closing = False
         """Whether its peers are being let go."""
-        # Asked for every request: an entrance puts nothing between.
+        # Asked for every request, or for every session: an entrance puts nothing between.
         self.mirrored = host.offers.tools.mirrored
         self.busy = host.busy
+        self.link = partial(host.link, entrance=self)
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
@@ -104,10 +108,6 @@ class Entrance:
     def monitor(self) -> Monitor:
         """Return what tells of the server's health and its metrics."""
         return self._host.monitor()
-
-    def link(self, origin: Origin) -> Link:
-        """Return a receiver for one new peer."""
-        return self._host.link(origin, self)
 
     def sessionless_link(self, origin: Origin, version: str = "") -> SessionlessLink:
         """Return one receiver for everyone who asks without a session."""

@@ -121,8 +121,8 @@ class Subscriber:
         """Bytes that are taken for it."""
         self.count = 0
         """Subscriptions that are counted for it."""
-        self.uris: set[str] | frozenset[str] = set(uris) or NOTHING
-        self.tasks = frozenset(tasks) or NOTHING
+        self.uris: set[str] | frozenset[str] = set(uris) if uris else NOTHING
+        self.tasks = frozenset(tasks) if tasks else NOTHING
 
     def tell(self, notice: ChangeNotice) -> None:
         """Pass a notice on, under the subscription it belongs to."""
@@ -245,7 +245,8 @@ class Subscriptions:
             if self.on_task_watched is not None and task not in self._by_task:
                 self.on_task_watched(task, False)
         subscriber.uris = subscriber.tasks = NOTHING
-        self._give(subscriber, subscriber.count, subscriber.cost)
+        if subscriber.count:
+            self._give(subscriber, subscriber.count, subscriber.cost)
 
     def subscribe(self, subscriber: Subscriber, uri: str) -> None:
         """Let a subscriber hear of one more resource; twice is once. Raises Busy where there is no room for it."""

@@ -45,6 +45,7 @@ class HandshakeEndpoint:
 
     def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
         self._acceptor = acceptor
+        self._cluster = acceptor.cluster
         self.sessions = sessions
         self._shared = shared
         self._guard = guard
@@ -162,7 +163,7 @@ class HandshakeEndpoint:
         origin = origin_of(request, request.identity)
         lasting = not self._shared.settings.stateless
         session = self.sessions.prepare(origin, lasting=lasting)
-        cluster = self._acceptor.cluster
+        cluster = self._cluster
         if cluster is None or not lasting:
             held = None
         else:
@@ -217,7 +218,7 @@ class HandshakeEndpoint:
             return
         # Session Management, item 3.
         not_found = partial(self._refuse, request, responder, 404, NO_SESSION, head)
-        cluster = self._acceptor.cluster
+        cluster = self._cluster
         if cluster is None or self.place is None:
             not_found()
         else:

@@ -202,8 +202,9 @@ class Engine:
 
     def _end_attaching(self) -> None:
         """Go on after `connection_made` of those that came before: a callback for each would cost a turn of its own."""
-        while self._attaching and self._attaching[0][0].done():
-            _, attaching, connection = self._attaching.popleft()
+        waiting = self._attaching
+        while waiting and waiting[0][0].done():
+            _, attaching, connection = waiting.popleft()
             self._engine_state.arriving.discard(connection)
             try:
                 attaching.send(None)

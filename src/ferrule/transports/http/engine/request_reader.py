@@ -128,31 +128,34 @@ class Incoming:
     def _read_whole(self, data: bytes) -> Head:
         """Return the head of exactly one whole request; NO_HEAD for what is not whole or not acceptable, which is read
         piece by piece. A head that was parsed for nothing is left to that."""
-        head = parse_again(self._kept, data, 0)
+        engine_state = self.engine_state
+        kept = self._kept
+        head = parse_again(kept, data, 0) if kept.stem else None
         if head is None:
-            end = data.find(b"\r\n\r\n", 0, self.engine_state.settings.max_head_size) + 4
+            end = data.find(b"\r\n\r\n", 0, engine_state.settings.max_head_size) + 4
             if end < 4:
                 return NO_HEAD
             try:
-                head = self.engine_state.heads.parse(data[:end])
+                head = engine_state.heads.parse(data[:end])
             except Unacceptable:
                 return NO_HEAD
         self._keep(head)
-        if len(data) != len(head.raw) + head.length or head.length > self.engine_state.max_body_size:
+        length = head.length
+        if len(data) != len(head.raw) + length or length > engine_state.max_body_size:
             self._head = head
             return NO_HEAD
         return head
 
     def _keep(self, head: Head) -> None:
         """Remember a head that may come again."""
-        if head is not self._kept and head.length != CHUNKED and not head.expects_continue:
-            small = len(head.raw) <= MAX_KEPT_HEAD
-            if small:
-                self._kept = head
-                self._kept_size = len(head.raw) + head.length
-            else:
-                self._kept = NO_HEAD
-                self._kept_size = 0
+        if head is self._kept or head.length == CHUNKED or head.expects_continue:
+            return
+        size = len(head.raw)
+        if size <= MAX_KEPT_HEAD:
+            self._kept = head
+            self._kept_size = size + head.length
+        else:
+            self._forget_kept()
 
     def _forget_kept(self) -> None:
         """Let the next request go the long way, where its head is parsed."""
