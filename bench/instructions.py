@@ -41,6 +41,20 @@ INITIALIZE = {
     },
 }
 
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+CALL: dict[str, Any] = {
+    "jsonrpc": "2.0",
+    "id": 2,
+    "method": "tools/call",
+    "params": {"name": "add", "arguments": {"a": 1, "b": 2}},
+}
+STATELESS = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientInfo": {"name": "instructions", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
 
 class Counter:
     """Counts the instructions of the thread it is switched on in."""
@@ -188,29 +202,68 @@ async def serve_stdio() -> None:
 def open_sessions(port: int, switch: Switch) -> None:
     """Open sessions over one connection."""
     with socket.create_connection(("127.0.0.1", port)) as connection:
-        for _ in range(WARM_UP):
-            _initialize(connection)
-        switch(on=True)
-        for _ in range(CALLS):
-            _initialize(connection)
-        switch(on=False)
+        _repeat(lambda: _exchange(connection, _posted(INITIALIZE)), switch)
 
 
-def _initialize(connection: socket.socket) -> None:
-    body = json.dumps(INITIALIZE).encode()
+def live_sessions(port: int, switch: Switch) -> None:
+    """Open sessions, each over a connection of its own, call the tool in it and end it."""
+
+    def live() -> None:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            opened = _exchange(connection, _posted(INITIALIZE))
+            found = re.search(rb"mcp-session-id: \S+\r\n", opened)
+            assert found is not None, opened
+            session = found.group().decode()
+            for message in (INITIALIZED, CALL):
+                _exchange(connection, _posted(message, session))
+            _exchange(connection, f"DELETE /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{session}\r\n".encode())
+
+    _repeat(live, switch)
+
+
+def connect_and_call(port: int, switch: Switch) -> None:
+    """Call the tool in the stateless era, each time over a new connection."""
+    lines = f"Mcp-Protocol-Version: {STATELESS}\r\nMcp-Method: tools/call\r\nMcp-Name: add\r\n"
+    params = {**CALL["params"], "_meta": META}
+
+    def call_once() -> None:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            _exchange(connection, _posted({**CALL, "params": params}, lines))
+
+    _repeat(call_once, switch)
+
+
+def _repeat(operation: Callable[[], object], switch: Switch) -> None:
+    """Do something until it is known, and then so many times more while it is counted."""
+    for _ in range(WARM_UP):
+        operation()
+    switch(on=True)
+    for _ in range(CALLS):
+        operation()
+    switch(on=False)
+
+
+def _posted(message: dict[str, Any], lines: str = "") -> bytes:
+    body = json.dumps(message).encode()
     head = (
-        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}Content-Type: application/json\r\n"
         f"Accept: application/json, text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    connection.sendall(head.encode() + body)
+    return head.encode() + body
+
+
+def _exchange(connection: socket.socket, request: bytes) -> bytes:
+    """Send a request, and return the head of its answer once that is whole."""
+    connection.sendall(request)
     answer = b""
     while b"\r\n\r\n" not in answer:
         answer += connection.recv(65536)
-    status, _, rest = answer.partition(b"\r\n\r\n")
-    length = re.search(rb"content-length: (\d+)", status.lower())
-    assert length is not None, status
-    while len(rest) < int(length.group(1)):
+    head, _, rest = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 20"), answer
+    length = re.search(rb"content-length: (\d+)", head)
+    while length is not None and len(rest) < int(length.group(1)):
         rest += connection.recv(65536)
+    return head + b"\r\n"
 
 
 def http(*, metrics: bool = False) -> Http:
@@ -232,6 +285,8 @@ OPERATIONS: dict[str, Callable[[], Awaitable[float]]] = {
     "call over HTTP": lambda: count_served(http(), calls_to("http://127.0.0.1:{port}/mcp")),
     "call over HTTP with metrics": lambda: count_served(http(metrics=True), calls_to("http://127.0.0.1:{port}/mcp")),
     "session opened over HTTP": lambda: count_served(http(), open_sessions),
+    "life of a session over HTTP": lambda: count_served(http(), live_sessions),
+    "connection for one call over HTTP": lambda: count_served(http(), connect_and_call),
 }
 
 
