@@ -654,6 +654,48 @@ class TestWorkInATaskThatWasUsedBefore:
         await run(work())
         assert said == [5]
 
+    async def test_what_it_waited_for_and_failed_is_no_reason_of_what_fails_later(self, run: Any) -> None:
+        raised: list[BaseException] = []
+
+        async def work() -> None:
+            failing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            failing.get_loop().call_soon(failing.set_exception, OSError("first"))
+            with contextlib.suppress(OSError):
+                await failing
+            try:
+                raise ValueError("later")
+            except ValueError as error:
+                raised.append(error)
+            await asyncio.sleep(0)
+
+        await run(work())
+        assert raised[0].__context__ is None
+
+    async def test_it_may_start_work_that_waits_too(self, run: Any) -> None:
+        seen: list[tuple[str, bool]] = []
+
+        async def inner() -> None:
+            task = asyncio.current_task()
+            await asyncio.sleep(0.001)
+            seen.append(("inner", asyncio.current_task() is task))
+
+        async def work() -> None:
+            task = asyncio.current_task()
+            start = starting(asyncio.get_running_loop())
+            for _ in range(2):
+                begun = start(inner(), "inner", None)
+                assert begun is not None
+                assert asyncio.current_task() is task
+                await asyncio.wait([begun])
+                await asyncio.sleep(0.001)
+            del begun
+            start(inner(), "inner", None)
+            await asyncio.sleep(0.005)
+            seen.append(("outer", asyncio.current_task() is task))
+
+        await run(work())
+        assert seen == [("inner", True)] * 3 + [("outer", True)]
+
     async def test_it_cannot_wait_for_itself(self, run: Any) -> None:
         said: list[str] = []
 

@@ -14,7 +14,7 @@ import asyncio
 import sys
 import threading
 import types
-from asyncio import futures, tasks
+from asyncio import tasks
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from operator import is_
@@ -45,52 +45,7 @@ REFERENCES = 4
 MOST_SPARE = 128
 """How many tasks without work are kept."""
 
-NOT_CANCELLED = object()
-
 NATIVE = sys.version_info >= (3, 12)
-
-
-class Rest:
-    """What a task without work waits for: to asyncio, a future.
-
-    Work that begins to wait hands the future it waits for to it, so the task waits for that one from then on, without a
-    turn of the loop in between.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_loop", "_waiting", "cancellation", "wake")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop  # a task asks for it
-        self._waiting: asyncio.Future[object] | None = None
-        self.cancellation: object = NOT_CANCELLED
-        """The message of a cancellation of work that runs in place, until it waits for something."""
-        self.wake: Callable[[asyncio.Future[object]], object] | None = None
-        """What wakes the task; None while the task does not wait for this."""
-
-    def begin(self) -> Rest:
-        """Return itself, ready for a task to wait for."""
-        self._asyncio_future_blocking = True  # what `await` does for a future: a task refuses one that nobody awaits
-        self._waiting = None
-        return self
-
-    def wait_for(self, future: asyncio.Future[object], context: Context) -> None:
-        """Let the task wait for a future instead."""
-        self._waiting = future
-        future.add_done_callback(self.wake, context=context)  # type: ignore[arg-type]
-        self.wake = None
-
-    # -- what a task asks of a future
-
-    def add_done_callback(self, wake: Callable[[asyncio.Future[object]], object], *, context: Context) -> None:
-        """Keep what wakes the task."""
-        self.wake = wake
-
-    def cancel(self, msg: object = None) -> bool:
-        """Cancel what the task waits for, or will wait for. Return whether that could be done."""
-        if self._waiting is not None:
-            return self._waiting.cancel(msg)
-        self.cancellation = msg
-        return True
 
 
 def is_same(one: Context, other: Context) -> bool:
@@ -107,84 +62,82 @@ class SpareTask:
     """A task that runs nothing, until work that was begun in place waits for something."""
 
     __slots__ = (
-        "_carrying",
         "_ends",
-        "_entry",
+        "_loop",
+        "_nothing",
+        "_references",
         "_rest",
-        "_starter",
-        "_waiting",
+        "_spares",
+        "_wake",
         "_weak_references",
         "base",
         "begin",
         "context",
+        "entry",
         "task",
+        "waiting",
     )
 
-    def __init__(self, starter: Starter, context: Context) -> None:
-        self._starter = starter
-        self._waiting: object = DONE
-        """What adopted work waits for and its task does not know of yet; DONE where there is nothing."""
-        self._rest = Rest(starter.loop)
-        self._carrying = False
-        """Whether the task carries work on."""
+    def __init__(self, starter: Starter, spares: list[SpareTask], context: Context) -> None:
+        self._loop = starter.loop
+        self._spares = spares
+        """Where it is kept while it has no work."""
+        self._nothing = starter.nothing
+        self.waiting: object = DONE
+        """What its work waits for and the task does not know of yet; DONE where there is nothing."""
+        self._rest: asyncio.Future[object] = starter.loop.create_future()
+        """What the task waits for while it has no work; nothing but a cancellation ends it."""
+        self._wake: Callable[[asyncio.Future[object]], object] | None = None
+        """What lets the task take its next step at once; known from its second work on."""
+        self._references = REFERENCES
         self._ends = False
-        """Whether the task is to end in its first step."""
+        """Whether the task is to end in its next step."""
         self.base = context
         self.context = context.copy()
-        works = self._run_works()
+        works = _run_works()
         works.send(None)
         self.begin: Callable[[Work], object] = works.send
         """Run work until it first waits. Return what it waits for, or DONE."""
         carried: Any = self._carry(works)
-        carried.send(None)
+        carried.send(None)  # a task that is cancelled before its first step would not begin what it is to end
         self.task: asyncio.Task[None] = asyncio.Task(carried, loop=starter.loop, context=self.context)
-        self._entry: ref[Any] = ref(self.task, _forget)
+        self.entry: ref[Any] = ref(self.task, _forget)
         """What it is counted by while it carries work on."""
         self.uncount()
         self._weak_references = getweakrefcount(self.task)
 
-    @types.coroutine
-    def _run_works(self) -> Generator[object, Any, None]:
-        """Run one work after another, each in place until it waits, and from then on in the task.
-
-        Work that is awaited ends without the exception that `send` would raise for it.
-        """
-        work = yield DONE
-        while work is not None:
-            yield from work
-            if not self._carrying:
-                work = yield DONE
-            elif self._starter.take_back(self):
-                self._carrying = False
-                work = yield self._rest.begin()
-            else:
-                return
-
     def uncount(self) -> None:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-        _counted.discard(self._entry)
+        _counted.discard(self.entry)
 
-    def adopt(self, waiting: Any, name: str) -> asyncio.Task[None]:
-        """Carry on the work that was begun last and waits for something now."""
-        self._carrying = True
-        task = self.task
-        task.set_name(name)
-        task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
-        _counted.add(self._entry)
-        rest = self._rest
-        if rest.wake is None:
-            self._waiting = waiting  # for its first step, which is due
-        else:
-            rest.wait_for(self._starter.awaitable(waiting, task, rest), self.context)
-        return task
+    def step(self) -> None:
+        """Let the task take a step at once, which runs nothing of the work; a no-op where a step of it is due anyway.
+
+        Its first step is due, or that after a cancellation.
+        """
+        rest: Any = self._rest
+        wake = self._wake
+        if wake is None:
+            callbacks = rest._callbacks  # noqa: SLF001
+            if not callbacks:
+                return
+            wake = self._wake = callbacks[0][0]
+            self._references += 1
+        if not rest.remove_done_callback(wake):
+            return
+        loop = self._loop
+        outer = _current_tasks.pop(loop, None)  # a task cannot step within another
+        try:
+            wake(self._nothing)
+        finally:
+            if outer is not None:
+                _current_tasks[loop] = outer
 
     def end(self) -> None:
         """Let the task end, of which somebody may know, as the work has that ran in place."""
-        if self._rest.wake is None:
-            self._ends = True
-        else:
-            self._rest.wait_for(self._starter.nothing, self.context)
+        self._ends = True
+        self.step()
 
     def is_untouched(self, references: int) -> bool:
         """Return whether the work that is over left its task as it was, with so many references to it.
@@ -194,47 +147,77 @@ class SpareTask:
         task: Any = self.task
         if getrefcount(task) - 1 != references or getweakrefcount(task) != self._weak_references:
             return False
-        if task._must_cancel or task._callbacks or self._rest.cancellation is not NOT_CANCELLED:  # noqa: SLF001
+        if task._must_cancel or task._callbacks or self._rest.done():  # noqa: SLF001
             return False
         # Most hold nothing, before and after.
         return not (self.context or self.base) or is_same(self.context, self.base)
 
     @types.coroutine
     def _carry(self, works: Generator[object, Any, None]) -> Generator[object, None, None]:
-        """Run for the task: its first step, for which work may wait already, and then all that waits."""
+        """Run for the task: carry on one work after another, and rest in between."""
+        go_on = works.send
         error: BaseException | None = None
-        try:
-            yield None  # a task that is cancelled before its first step would not begin what it is to end
-            if not (self._carrying or self._ends):
-                yield self._rest.begin()
-        except BaseException as raised:
-            if not self._carrying:
-                raise
-            error = raised
-        waiting = self._waiting
-        self._waiting = DONE
-        if error is not None and _cancelled(waiting, error):
-            error = None
-        while error is not None or waiting is not DONE:
-            if error is not None:
-                try:
-                    waiting = works.throw(error)
-                except StopIteration:
-                    return
-            error = None
+        rest: asyncio.Future[object] | None = None  # its first step comes by itself
+        while True:
             try:
-                yield waiting
+                yield rest
             except BaseException as raised:
+                if self.waiting is DONE:
+                    raise
                 error = raised
-            waiting = DONE
-        yield from works
+            if self._ends:
+                return
+            rest = self._rest
+            rest._asyncio_future_blocking = True  # noqa: SLF001  # as `await` does: a task refuses what nobody awaits
+            waiting = self.waiting
+            if waiting is DONE:
+                continue
+            self.waiting = DONE
+            error = _passed_on(error, waiting)
+            while waiting is not DONE:
+                if error is None:
+                    try:
+                        yield waiting
+                    except BaseException as raised:
+                        error = raised
+                    else:
+                        waiting = go_on(None)
+                if error is not None:  # not where it is caught: what the work raises later has nothing to do with it
+                    try:
+                        waiting = works.throw(error)
+                    finally:
+                        error = None  # its traceback holds this frame
+            if not self._is_kept():
+                return
+
+    def _is_kept(self) -> bool:
+        """Keep the running task, whose work is over, for the next. Return whether that can be done."""
+        if len(self._spares) >= MOST_SPARE or not self.is_untouched(self._references):
+            return False
+        if self.task.cancelling():  # of work in place, a cancellation has ended the rest
+            return False
+        self.uncount()
+        self._spares.append(self)
+        return True
 
 
-def _cancelled(waiting: object, error: BaseException) -> bool:
-    """Cancel what a task did not know yet that it waits for, as the task would have done. Return whether that is so."""
-    if not asyncio.isfuture(waiting) or not isinstance(error, asyncio.CancelledError):
-        return False
-    return waiting.cancel(*error.args)
+@types.coroutine
+def _run_works() -> Generator[object, Any, None]:
+    """Run one work after another, as `send` brings them; gives DONE after each.
+
+    Work that is awaited ends without the exception that `send` would raise for it.
+    """
+    work = yield DONE
+    while work is not None:
+        yield from work
+        work = yield DONE
+
+
+def _passed_on(error: BaseException | None, waiting: object) -> BaseException | None:
+    """Cancel what a task did not know yet that it waits for, as the task would have done; give the error otherwise."""
+    if isinstance(error, asyncio.CancelledError) and asyncio.isfuture(waiting) and waiting.cancel(*error.args):
+        return None
+    return error
 
 
 class Starter:
@@ -256,10 +239,10 @@ class Starter:
         if context is None:
             context = copy_context()
         if not spares:
-            spares.append(SpareTask(self, context))
+            spares.append(SpareTask(self, spares, context))
         spare = spares.pop()
         if spare.base is not context and (context or spare.base) and not is_same(spare.base, context):
-            spare = SpareTask(self, context)
+            spare = SpareTask(self, spares, context)
         task = spare.task
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
@@ -273,48 +256,17 @@ class Starter:
             else:
                 _current_tasks[loop] = outer
         if waiting is not DONE:
-            return spare.adopt(waiting, name)
+            spare.waiting = waiting
+            task.set_name(name)
+            task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+            _counted.add(spare.entry)
+            spare.step()
+            return task
         if spare.is_untouched(held):
             spares.append(spare)
         else:
             spare.end()
         return None
-
-    def awaitable(self, waiting: Any, task: asyncio.Task[None], rest: Rest) -> asyncio.Future[object]:
-        """Return what a task waits for whose work has yielded this: mostly just that."""
-        if waiting is None:
-            waiting = self.nothing
-        elif not getattr(waiting, "_asyncio_future_blocking", False):
-            return self._refused(f"Task got bad yield: {waiting!r}")
-        elif waiting is task:
-            return self._refused(f"Task cannot await on itself: {task!r}")
-        elif futures._get_loop(waiting) is not self.loop:  # type: ignore[attr-defined]  # noqa: SLF001
-            return self._refused(f"Task {task!r} got Future {waiting!r} attached to a different loop")
-        waiting._asyncio_future_blocking = False  # noqa: SLF001  # as a task does
-        if rest.cancellation is not NOT_CANCELLED:
-            message = rest.cancellation
-            rest.cancellation = NOT_CANCELLED
-            if not waiting.cancel(message):
-                cancelled: asyncio.Future[object] = self.loop.create_future()
-                cancelled.cancel(message)
-                return cancelled
-        return waiting  # type: ignore[no-any-return]
-
-    def _refused(self, why: str) -> asyncio.Future[object]:
-        """Return what fails as a task lets work fail that yields what cannot be waited for."""
-        refused: asyncio.Future[object] = self.loop.create_future()
-        refused.set_exception(RuntimeError(why))
-        return refused
-
-    def take_back(self, spare: SpareTask) -> bool:
-        """Keep the running task, whose work is over, for the next. Return whether that can be done."""
-        if not spare.is_untouched(REFERENCES) or len(self._spares) >= MOST_SPARE:
-            return False
-        if spare.task.cancelling():  # of work in place, the rest has kept the cancellation
-            return False
-        spare.uncount()
-        self._spares.append(spare)
-        return True
 
 
 def _copied(context: Context | None) -> Context | None:
