@@ -164,7 +164,7 @@ class SpareTask:
             except BaseException as raised:
                 if self.waiting is DONE:
                     raise
-                error = raised
+                error = _passed_on(raised, self.waiting)
             if self._ends:
                 return
             rest = self._rest
@@ -173,7 +173,6 @@ class SpareTask:
             if waiting is DONE:
                 continue
             self.waiting = DONE
-            error = _passed_on(error, waiting)
             while waiting is not DONE:
                 if error is None:
                     try:
@@ -213,7 +212,7 @@ def _run_works() -> Generator[object, Any, None]:
         work = yield DONE
 
 
-def _passed_on(error: BaseException | None, waiting: object) -> BaseException | None:
+def _passed_on(error: BaseException, waiting: object) -> BaseException | None:
     """Cancel what a task did not know yet that it waits for, as the task would have done; give the error otherwise."""
     if isinstance(error, asyncio.CancelledError) and asyncio.isfuture(waiting) and waiting.cancel(*error.args):
         return None
