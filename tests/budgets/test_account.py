@@ -90,6 +90,16 @@ def test_giving_back_more_than_is_held_is_a_mistake_that_shows():
         account.give(2)
 
 
+def test_a_small_amount_is_refused_by_the_account_that_is_full_and_not_by_those_around_it():
+    process = Account("process", 1000)
+    host = Account("host", 160, within=process)
+    peer = Account("peer", 160, within=host)
+    host.add(170)
+    assert not peer.take_little(1)
+    assert (peer.refused, host.refused, process.refused) == (1, 1, 0)
+    assert (peer.held, host.held, process.held) == (0, 170, 170)
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "10", None])
 def test_a_limit_that_is_no_whole_number_of_at_least_one_is_refused(limit):
     with pytest.raises(SetupError, match="the limit of things must be a whole number"):

@@ -76,14 +76,23 @@ class Account:
 
     def take_little(self, amount: int) -> bool:
         """Debit a small amount, for which the account may be overdrawn. Return whether there was room."""
-        if self.held >= self.brim:
-            self.refused += 1
-            return False
-        if self.within is not None and not self.within.take_little(amount):
-            self.refused += 1
-            return False
-        self._debit(amount)
+        account: Account | None = self
+        while account is not None:  # every call that waits in line comes by here
+            if account.held >= account.brim:
+                self._count_refusal(account)
+                return False
+            account = account.within
+        self.add(amount)
         return True
+
+    def _count_refusal(self, full: Account) -> None:
+        """Count that there was no room, in this account and those around it up to the one that is full."""
+        account: Account | None = self
+        while account is not None:
+            account.refused += 1
+            if account is full:
+                return
+            account = account.within
 
     def _debit(self, amount: int) -> None:
         self.held = held = self.held + amount
