@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -21,8 +21,14 @@ logger = logging.getLogger("ferrule.dispatch")
 Handler = Callable[[Call], Awaitable[Any]]
 Instant = Callable[[Call], object]
 Layer = Callable[[Call, Handler], Awaitable[object]]
-Done = Callable[[Call, object], None]
 NoteHandler = Callable[[Note], None]
+
+
+class Finisher(Protocol):
+    """Takes what becomes of calls. It is handed over whole: a bound method would be made anew for each call."""
+
+    def finish(self, call: Call, outcome: object) -> None:
+        """Called when a call is over."""
 
 
 class Handlers(dict[str, Handler]):
@@ -63,7 +69,7 @@ class Dispatcher:
         self.notes = dict(notes)
         self._other_notes = other_notes
 
-    async def run(self, call: Call, done: Done) -> None:
+    async def run(self, call: Call, finisher: Finisher) -> None:
         """Run one call to its outcome, whatever its handler does, and hand the outcome over."""
         try:
             if call.retry:
@@ -74,7 +80,7 @@ class Dispatcher:
             outcome = refusal.with_traceback(None)
         except BaseException as error:  # a handler may raise anything; it ends its own call only
             outcome = self._explain(call, error)
-        done(call, outcome)
+        finisher.finish(call, outcome)
 
     def run_now(self, call: Call, handler: Instant) -> object:
         """Run a call that cannot wait."""

@@ -247,7 +247,7 @@ class Link(Asking):
                     call.began = monotonic()
                 else:
                     watch.begun(call, context)
-            self._finish(call, dispatcher.run_now(call, dispatcher.instant[method]))
+            self.finish(call, dispatcher.run_now(call, dispatcher.instant[method]))
         elif len(session.running) > self._roomy_up_to and self._full(call):
             if self.watch is not None:
                 self.watch.admitted(call, context)
@@ -264,17 +264,18 @@ class Link(Asking):
                 else:
                     context = watch.begun(call, context)
             start = self._start
-            task = start(dispatcher.run(call, self._finish), method, context)
+            task = start(dispatcher.run(call, self), method, context)
             if task is not None:  # most calls end where they began
                 self._carried_on(call, task)
-                self.holdings.add(call)
+                holdings = self._holdings or self.holdings
+                holdings.add(call)
 
     def _start_held(self, call: Call) -> None:
         """Begin a call that is debited from the start: a long one, one that stands, or any while there is no room."""
         if not self._take_room(call):
             return
         context = self._observe_start(call)
-        work = self.dispatcher.run(call, self._finish)
+        work = self.dispatcher.run(call, self)
         if len(call.raw) > LONG:
             with CollectorPaused():
                 task = self._start(work, call.method, context)
@@ -329,9 +330,9 @@ class Link(Asking):
 
     def _wait_in_line(self, call: Call) -> None:
         if self.draining:
-            self._finish(call, Busy("Busy: the server is stopping"))
+            self.finish(call, Busy("Busy: the server is stopping"))
         elif len(self._line) >= self.options.max_waiting:
-            self._finish(call, Busy())
+            self.finish(call, Busy())
         elif self._take_room(call):
             self._line = self._line or deque()
             self._line.append(call)
@@ -341,10 +342,11 @@ class Link(Asking):
         """Debit a call before it starts or waits; without room it is refused as busy. Return whether there was."""
         lacking = self.holdings.take(call)
         if lacking:
-            self._finish(call, Busy(lacking))
+            self.finish(call, Busy(lacking))
         return not lacking
 
-    def _finish(self, call: Call, outcome: object) -> None:
+    def finish(self, call: Call, outcome: object) -> None:
+        """Answer a call with what became of it, unless nobody wants to know; called when its handler is done."""
         reply = self.session.finish(call, outcome)
         if reply is not None:
             if call.observed is not None:
@@ -360,7 +362,7 @@ class Link(Asking):
         if call.task is not None:
             call.task = None
         if call.held:
-            holdings = self.holdings
+            holdings = self._holdings or self.holdings
             if reply is not None and call.row.standing:
                 holdings.stand_no_more()
             holdings.release(call)
@@ -380,11 +382,16 @@ class Link(Asking):
         if self._starting:
             return
         self._starting = True
+        holdings = self.holdings
+        most = self.options.max_running
         try:
-            while self._line and self.running < self.options.max_running:
+            while self._line:
+                running = len(self.session.running) - len(self._line) - holdings.standing
+                if running >= most:
+                    break
                 call = self._line.popleft()
                 context = self._observe_start(call)
-                task = self._start(self.dispatcher.run(call, self._finish), call.method, context)
+                task = self._start(self.dispatcher.run(call, self), call.row.name, context)
                 if task is not None:
                     self._carried_on(call, task)
         finally:
@@ -415,7 +422,7 @@ class Link(Asking):
         if call.on_cancel is not None:
             call.on_cancel()
         if call.task is not None:
-            self.scope.cancel(call.task, label_of(call))  # its params are held until it ends, in _finish
+            self.scope.cancel(call.task, label_of(call))  # its params are held until it ends, in finish
         elif self._line and call in self._line:
             self._line.remove(call)
             self.holdings.release(call)
@@ -503,7 +510,7 @@ class Link(Asking):
         self._line = ()  # they are answered below, and none is started before that
         for call in list(self.session.running.values()):
             task = call.task
-            self._finish(call, Internal("The server stopped before this call was done"))
+            self.finish(call, Internal("The server stopped before this call was done"))
             call.expired = True
             if task is not None:
                 self.scope.cancel(task, label_of(call))
