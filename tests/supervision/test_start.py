@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.supervision.start import NATIVE, SpareTask, Starter, starting
+from ferrule.supervision.start import NATIVE, SpareTask, Starter, loop_of_task, starting
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 KEPT: list[Any] = []
@@ -554,6 +554,40 @@ class TestTheLoop:
         with pytest.raises(OSError, match="ours"):
             starter.start(work(), "call")
         assert asyncio.current_task() is outer
+
+
+class TestTheLoopOfTheRunningTask:
+    async def test_it_is_the_running_loop_in_a_task_and_in_work_that_runs_in_place(self, start: Any) -> None:
+        seen: list[Any] = []
+
+        async def work() -> None:
+            seen.append(loop_of_task())
+            await asyncio.sleep(0)
+            seen.append(loop_of_task())
+
+        await start(work())
+        assert seen == [asyncio.get_running_loop()] * 2
+        assert loop_of_task() is asyncio.get_running_loop()
+
+    async def test_it_is_that_of_this_thread_where_another_runs_a_task_too(self) -> None:
+        in_other = threading.Event()
+        over = threading.Event()
+        seen: list[bool] = []
+
+        async def other() -> None:
+            in_other.set()
+            over.wait()
+            seen.append(loop_of_task() is asyncio.get_running_loop())
+
+        thread = threading.Thread(target=asyncio.run, args=(other(),))
+        thread.start()
+        in_other.wait()
+        try:
+            seen.append(loop_of_task() is asyncio.get_running_loop())
+        finally:
+            over.set()
+            thread.join()
+        assert seen == [True, True]
 
 
 class FutureLike:

@@ -48,6 +48,17 @@ MOST_SPARE = 128
 NATIVE = sys.version_info >= (3, 12)
 
 
+def loop_of_task() -> asyncio.AbstractEventLoop:
+    """Return the running loop; to be called in a task.
+
+    Asking for it is a system call before `eager_start`. Where only one loop runs a task now, it is that one.
+    """
+    loops = list(_current_tasks)
+    if len(loops) == 1:
+        return loops[0]
+    return asyncio.get_running_loop()
+
+
 def is_same(one: Context, other: Context) -> bool:
     """Return whether two contexts hold the very same objects."""
     try:
