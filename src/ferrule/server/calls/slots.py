@@ -77,7 +77,7 @@ class Slots:
 
     def leave(self) -> None:
         """Hand the place to the first one waiting, or free it."""
-        if not self.pass_on():
+        if not self._line or not self.pass_on():
             self._taken -= 1
 
     def pass_on(self) -> bool:

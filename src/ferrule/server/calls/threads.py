@@ -28,6 +28,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.server.calls.slots import Slots
+from ferrule.supervision.start import loop_of_task
 
 logger = logging.getLogger("ferrule.threads")
 
@@ -169,6 +170,19 @@ class ThreadFigures(Struct, frozen=True, kw_only=True):
     """For how many seconds the work that runs longest has run."""
 
 
+class Worker:
+    """A thread of a pool: what it does now, and what wakes it."""
+
+    __slots__ = ("job", "wake")
+
+    def __init__(self) -> None:
+        self.job: Job | None = None
+        """None while it looks for work, or waits for some."""
+        self.wake = threading.Lock()
+        """Released by whoever has work for it."""
+        self.wake.acquire()
+
+
 class Threads:
     """A pool that grows when all its threads are busy, up to a limit; a thread without work ends after a while."""
 
@@ -183,8 +197,7 @@ class Threads:
         """Whether work has come from more than one loop."""
         self._jobs: deque[Job] = deque()
         """Work that no thread has taken yet."""
-        self._running: set[Job] = set()
-        self._count = 0
+        self._workers: set[Worker] = set()
         self._idle: list[threading.Lock] = []
         """What each thread without work waits for. The last one is woken first, so that the others may end."""
         self._seeking = False
@@ -196,17 +209,17 @@ class Threads:
     @property
     def count(self) -> int:
         """How many threads there are."""
-        return self._count
+        return len(self._workers)
 
     @property
     def busy(self) -> int:
         """How many threads work now."""
-        return len(self._running)
+        return len(self._running())
 
     @property
     def idle(self) -> int:
         """How many threads wait for work."""
-        return self._count - len(self._running)
+        return self.count - self.busy
 
     @property
     def waiting(self) -> int:
@@ -215,20 +228,25 @@ class Threads:
 
     def figures(self) -> ThreadFigures:
         """Return how busy the threads are now, for a dashboard or a metric."""
-        running = list(self._running)
+        running = self._running()
         now = self._clock()
         return ThreadFigures(
             limit=self.limit,
             busy=len(running),
-            idle=max(0, self._count - len(running)),
+            idle=max(0, self.count - len(running)),
             waiting=len(self._jobs),
             abandoned=sum(job.future.cancelled() for job in running),
             longest=max((now - job.started for job in running), default=0.0),
         )
 
+    def _running(self) -> list[Job]:
+        """Return what the threads do now."""
+        jobs = [worker.job for worker in list(self._workers)]  # a list first: threads come and go meanwhile
+        return [job for job in jobs if job is not None]
+
     def job(self, work: Work, args: tuple[object, ...], places: Slots | None = None) -> Job:
-        """Make a job for the running loop, which has one of the places or stands in line for one."""
-        loop = asyncio.get_running_loop()
+        """Make a job for the loop of the running task; it has one of the places or stands in line for one."""
+        loop = loop_of_task()
         returns = self._returns
         if returns is None or returns.loop is not loop:
             self._several_loops = returns is not None
@@ -268,37 +286,38 @@ class Threads:
             if self._idle:
                 self._seeking = True
                 self._idle.pop().release()
-            elif self._count < self.limit:
+            elif len(self._workers) < self.limit:
                 self._grow()
 
     def _grow(self) -> None:
         """Add a thread; when the system gives us none, the existing ones must do, and without any the call fails."""
-        thread = threading.Thread(target=self._serve, name=f"ferrule-worker-{self._count + 1}", daemon=True)
+        worker = Worker()
+        name = f"ferrule-worker-{len(self._workers) + 1}"
+        thread = threading.Thread(target=self._serve, args=(worker,), name=name, daemon=True)
         self._seeking = True
-        self._count += 1
+        self._workers.add(worker)
         try:
             thread.start()
         except RuntimeError:
             self._seeking = False
-            self._count -= 1
-            if not self._count:
+            self._workers.remove(worker)
+            if not self._workers:
                 raise
-            logger.warning("no more than %d worker threads can be started", self._count)
+            logger.warning("no more than %d worker threads can be started", len(self._workers))
 
-    def _serve(self) -> None:
+    def _serve(self, worker: Worker) -> None:
         forks = _forks.count
-        wake = threading.Lock()
-        wake.acquire()
+        wake = worker.wake
         while True:
             job = self._take(wake)
             if job is None:
-                if not wake.acquire(timeout=self._idle_seconds) and self._is_superfluous(wake):
+                if not wake.acquire(timeout=self._idle_seconds) and self._is_superfluous(worker):
                     return
                 continue
             job.started = self._clock()
-            self._running.add(job)
+            worker.job = job
             job.run(forks)
-            self._running.discard(job)
+            worker.job = None
             self._seeking = True  # before anything else: what is started because this job is done needs no other thread
             if job.places is not None and job.places.pass_on():
                 job.places = None
@@ -328,14 +347,14 @@ class Threads:
                 job.returns.tell()
         return job
 
-    def _is_superfluous(self, wake: threading.Lock) -> bool:
+    def _is_superfluous(self, worker: Worker) -> bool:
         """Tell a thread that was idle for long whether to end: not if it was woken at the last moment."""
         with self._lock:
-            if wake in self._idle:
-                self._idle.remove(wake)
-                self._count -= 1
+            if worker.wake in self._idle:
+                self._idle.remove(worker.wake)
+                self._workers.remove(worker)
                 return True
-        wake.acquire()
+        worker.wake.acquire()
         return False
 
 
