@@ -261,6 +261,11 @@ class TestAsking:
         with pytest.raises(CapabilityNotSupported, match="one content block"):
             asked(call_from(version, EVERYTHING), two)
 
+    @pytest.mark.parametrize("version", [R1, R2, R3])
+    def test_older_revisions_are_asked_for_their_roots_in_the_same_words(self, version: str) -> None:
+        question = Question("roots/list", {"_meta": {"x": 1}})
+        assert asked(call_from(version, EVERYTHING), question) == [("roots/list", question.params, "the channel")]
+
     @pytest.mark.parametrize(("version", "kept"), [(R1, False), (R2, False), (R3, True)])
     def test_metadata_of_blocks_came_with_2025_06_18(self, version: str, kept: bool) -> None:
         block = {"type": "text", "text": "a", "_meta": {"x": 1}}

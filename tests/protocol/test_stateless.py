@@ -289,6 +289,16 @@ class TestRounds:
         last = stamped() | {"inputResponses": {meal: "soup"}, "requestState": second["requestState"]}
         assert asking(received(new_era(), last, identity="3"), SEAT, MEAL) == [{"row": 3}, "soup"]
 
+    def test_a_state_says_which_round_it_begins(self) -> None:
+        era = new_era()
+        need = Need([("seat", SEAT)])
+        call = received(era, stamped())
+        for number in (2, 3, 4):
+            asked = written(era.pause(call, need))
+            call = received(era, stamped() | {"requestState": asked["requestState"]})
+            call.answers = era.recall(call)
+            assert call.answers.journal.round == number
+
     def test_a_round_may_come_again_as_often_as_the_client_likes(self) -> None:
         """MRTR-8: nothing is kept for it, so nothing is used up."""
         era = new_era()

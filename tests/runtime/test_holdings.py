@@ -137,7 +137,7 @@ async def test_a_call_of_just_the_size_that_is_light_is_begun_without_a_look_at_
     linked: Any, settle: Any
 ) -> None:
     gate = Gate()
-    far = linked({"tools/call": gate}, max_held=WEIGHT).greet(R4)
+    far = linked({"tools/call": gate}, max_held=LIGHT).greet(R4)
     room = LIGHT - len(b'{"name": "t", "arguments": {"text": ""}}')
     far.call(1, text=LONG)
     far.call(2, text="x" * room)

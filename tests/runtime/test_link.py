@@ -356,6 +356,20 @@ class TestGarbage:
         far.say(b"1")
         assert len(far.take()) == 1
 
+    async def test_what_is_answered_with_an_error_is_logged_each_time_its_number_has_doubled(
+        self, linked: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        far = linked().greet(R3)
+        logged = []
+        for count in range(1, MAX_UNREADABLE):
+            caplog.clear()
+            far.say(b"1")
+            if f"a message cannot be read ({count} so far on this link)" in caplog.text:
+                logged.append(count)
+            else:
+                assert caplog.text == ""
+        assert logged == [1, 2, 4, 8]
+
     async def test_a_client_logs_a_flood_in_few_lines(self, linked: Any, caplog: pytest.LogCaptureFixture) -> None:
         far = linked(client=R4, tell_unreadable=False)
         for _ in range(100_000):

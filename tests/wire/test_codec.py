@@ -615,6 +615,11 @@ class TestCheapRefusals:
             assert (rejected.id, rejected.response) == (7, response)
         assert isinstance(read(request(b'{"a":"' + b"x" * 15_000_000 + b'"}')), Request)
 
+    def test_a_message_of_just_the_limit_that_is_too_heavy_is_refused_for_its_weight(self) -> None:
+        frame = request(b"[" + b"[]," * 800_000 + b"1]")
+        assert "too many values" in refused(frame, len(frame)).refusal.message
+        assert refused(frame, len(frame) - 1).refusal.own_code == TOO_LARGE
+
     @pytest.mark.parametrize("rest", ['"method":"m"', '"result":{}', '"error":{"code":1,"message":"m"}'])
     def test_an_id_of_just_its_bound_is_read(self, rest: str) -> None:
         first = 10**MAX_ID_LENGTH

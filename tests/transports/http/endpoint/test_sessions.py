@@ -143,6 +143,13 @@ def test_an_idle_session_ends_after_its_time() -> None:
     assert (len(table.sessions), session.link.lost) == (0, True)
 
 
+def test_an_idle_session_ends_after_its_time_in_the_first_second_too() -> None:
+    table = Table(session_idle_timeout=0.25)
+    session = table.open()
+    table.sessions.sweep(0.5)
+    assert (len(table.sessions), session.link.lost) == (0, True)
+
+
 def test_a_sweep_that_found_nothing_due_misses_none_of_those_that_come_later() -> None:
     """Each ends at its own time, whatever was opened or used between the sweeps, and nobody before it."""
     table = Table(session_idle_timeout=100, session_lifetime=250)
@@ -687,20 +694,37 @@ async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any
 GREETING = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
 
 
+class Greeting(Link):
+    """A receiver that answers every introduction."""
+
+    def frame_received(self, frame: bytes, channel: Channel, origin: Origin) -> None:
+        channel.send(Success(0, GREETING))
+
+
+def greeting_table() -> Table:
+    """A table whose links make every handshake."""
+    table = Table()
+    table.sessions._link = lambda origin: Greeting()  # type: ignore[assignment,return-value]
+    return table
+
+
 @pytest.mark.parametrize(("principal", "owner"), [("alice", "alice"), (None, "192.0.2.7")])
 def test_a_session_of_another_process_is_held_by_its_principal_or_its_address(
     principal: str | None, owner: str
 ) -> None:
-    class Greeting(Link):
-        def frame_received(self, frame: bytes, channel: Channel, origin: Origin) -> None:
-            channel.send(Success(0, GREETING))
-
-    table = Table()
-    table.sessions._link = lambda origin: Greeting()  # type: ignore[assignment,return-value]
     record = MovedSession("an-id", b"{}", principal=principal, address="192.0.2.7")
-    session = table.sessions.adopt(record)
+    session = greeting_table().sessions.adopt(record)
     assert session is not None
     assert session.owner == owner
+
+
+def test_no_two_owners_of_a_session_give_its_streams_the_same_name() -> None:
+    names = set()
+    for life in (1, 2, 3):
+        session = greeting_table().sessions.adopt(MovedSession("an-id", b"{}"), life)
+        assert session is not None
+        names.add(session.new_stream().name)
+    assert len(names) == 3
 
 
 def test_only_an_answer_to_its_introduction_makes_the_handshake_of_a_session_that_is_heard_again() -> None:

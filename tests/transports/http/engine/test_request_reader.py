@@ -34,6 +34,7 @@ class Opened(Incoming):
         head = self._head if self._body is not None else self._read_head()
         if head is None:
             return None
+        assert head is not NO_HEAD
         content = None if self._body is not None else self._whole_body(head)
         if content is None:
             if self._body is None:
@@ -64,6 +65,12 @@ def test_a_long_head_is_not_kept(incoming: Opened) -> None:
     long = HEAD[:-2] + b"X-Long: " + b"x" * MAX_KEPT_HEAD + b"\r\n\r\n"
     (first, _), (second, _) = incoming.take((long + b"first") + (long + b"other"))
     assert first is not second
+
+
+def test_a_short_head_is_forgotten_once_a_long_one_has_come(incoming: Opened) -> None:
+    long = HEAD[:-2] + b"X-Long: " + b"x" * MAX_KEPT_HEAD + b"\r\n\r\n"
+    sent = (HEAD + b"first") + (long + b"other") + (HEAD + b"third")
+    assert [body for _, body in incoming.take(sent)] == [b"first", b"other", b"third"]
 
 
 def test_a_body_over_the_limit_is_refused_before_it_comes(incoming: Opened) -> None:
