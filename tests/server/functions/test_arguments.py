@@ -546,7 +546,7 @@ def compiled(annotations: tuple[Any, ...]) -> tuple[Binding, Callable[[bytes], A
     fn: Any = one if len(annotations) == 1 else two
     fn.__annotations__.update(zip("ab", annotations, strict=False))
     binding = bind(fn)
-    decode = TypedReader(binding.signature, binding.input_schema)._decode
+    decode = TypedReader(binding.signature.parameters, binding.input_schema)._decode
     return binding, decode, jsonschema_rs.Draft202012Validator(binding.input_schema)
 
 

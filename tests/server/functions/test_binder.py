@@ -500,3 +500,41 @@ def test_a_given_schema_is_checked_half_a_million_times_a_second() -> None:
     cost = microseconds_of(lambda: checker.accepts(arguments))
     print(f"one validation: {cost:.3f} µs")
     assert cost <= 5.0
+
+
+def made(number: int, returns: Any = int) -> Callable[..., Any]:
+    def look_up(query: str, limit: int = 10) -> Any:
+        return number
+
+    look_up.__name__ = f"look_up_{number}"
+    look_up.__annotations__["return"] = returns
+    return look_up
+
+
+def test_functions_that_are_alike_share_their_schemas_and_run_each_its_own() -> None:
+    one, other = bound(made(1)), bound(made(2))
+    assert one.input_schema is other.input_schema
+    assert one.output_schema is other.output_schema
+    assert [each.invoke(b'{"query":"x"}') for each in (one, other)] == [1, 2]
+
+
+def test_an_error_names_the_function_it_is_of_among_those_that_are_alike() -> None:
+    one, other = bound(made(1)), bound(made(2))
+    for each, name in ((one, "look_up_1"), (other, "look_up_2")):
+        with pytest.raises(InvalidOutput, match=rf"^{name}\b"):
+            each.check_output("no number")
+        with pytest.raises(InvalidArguments, match="limit"):
+            each.invoke(b'{"query":"x","limit":"many"}')
+
+
+def test_what_is_said_of_one_function_holds_for_none_that_is_alike() -> None:
+    plain = bound(made(1))
+    assert bound(made(2), describe_output=False).output_schema is None
+    assert bound(made(3), output_schema={"type": "string"}).output_schema == {"type": "string"}
+    given = bound(made(4), schema={"type": "object", "properties": {"query": {"type": "integer"}}})
+    assert given.input_schema["properties"] == {"query": {"type": "integer"}}
+    with pytest.raises(SetupError, match="schema"):
+        bound(made(5), schema={"type": "nothing"})
+    again = bound(made(6))
+    assert (again.input_schema, again.output_schema) == (plain.input_schema, plain.output_schema)
+    assert plain.output_schema is not None

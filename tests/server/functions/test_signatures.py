@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
+import inspect
 import types
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -270,3 +273,134 @@ def test_a_module_may_mean_something_else_by_a_name_of_pythons() -> None:
         fn = types.FunctionType(handler.__code__, own_names)
         fn.__annotations__ = {"a": "list[int] | None"}
         assert read(fn).parameters[0].annotation == meant
+
+
+def made(limit: Any = 10, deep: Any = False, written: dict[str, Any] | None = None) -> Any:
+    """Make a function as a program makes many of them, all of one piece of code."""
+
+    def search(query, limit=limit, *, deep=deep): ...  # type: ignore[no-untyped-def]
+
+    search.__annotations__ = {"query": str, "limit": "int", "return": "str", **(written or {})}
+    return search
+
+
+def is_shared(one: Any, other: Any) -> bool:
+    """Whether what was read of one function is used for another that is read right after it."""
+    return read(one).parameters is read(other).parameters
+
+
+def test_functions_that_are_alike_are_read_once_and_keep_what_is_their_own() -> None:
+    first, second = made(), made()
+    second.__name__ = "find"
+    second.__doc__ = "Find something."
+    one, other = read(first), read(second)
+    assert one.parameters is other.parameters
+    assert (one.name, one.description, one.fn) == ("search", None, first)
+    assert (other.name, other.description, other.fn) == ("find", "Find something.", second)
+
+
+@pytest.mark.parametrize("annotation", [str, "str", "list[str] | None", list[str] | None, "dict[str, Any]", Context])
+def test_functions_are_alike_whose_annotations_mean_the_same(annotation: Any) -> None:
+    assert is_shared(made(written={"query": annotation}), made(written={"query": annotation}))
+
+
+def test_words_of_a_literal_are_no_names() -> None:
+    one, other = made(written={"query": "Literal['a', 'b']"}), made(written={"query": "Literal['a', 'b']"})
+    assert is_shared(one, other)
+    assert read(other).parameters[0].annotation == Literal["a", "b"]
+
+
+def test_types_that_are_made_anew_for_each_function_are_alike() -> None:
+    assert is_shared(made(written={"query": list[str] | None}), made(written={"query": list[str] | None}))
+
+
+@pytest.mark.parametrize(
+    ("other", "what", "expected"),
+    [
+        (made(20), "default", [NOTHING, 20, False]),
+        (made(True), "default", [NOTHING, True, False]),
+        (made(deep=None), "default", [NOTHING, 10, None]),
+        (made(written={"limit": str}), "annotation", [str, str, Any]),
+        (made(written={"limit": "float"}), "annotation", [str, float, Any]),
+        (made(written={"query": "str | int"}), "annotation", [str | int, int, Any]),
+        (made(written={"deep": bool}), "annotation", [str, int, bool]),
+    ],
+)
+def test_functions_of_one_code_that_differ_are_read_each(other: Any, what: str, expected: list[Any]) -> None:
+    read(made())
+    assert [getattr(parameter, what) for parameter in read(other).parameters] == expected
+
+
+def test_the_order_of_a_union_is_that_of_each_function() -> None:
+    read(made(written={"query": int | str}))
+    assert str(read(made(written={"query": str | int})).parameters[0].annotation) == "str | int"
+
+
+def test_the_texts_of_parameters_are_those_of_each_docstring() -> None:
+    first, second = made(), made()
+    first.__doc__ = "Search.\n\nArgs:\n    query: What to find."
+    second.__doc__ = "Search.\n\nArgs:\n    query: Where to look."
+    assert read(first).parameters[0].description == "What to find."
+    assert read(second).parameters[0].description == "Where to look."
+
+
+def test_what_a_function_is_read_for_counts() -> None:
+    fn = made(written={"query": Context})
+    assert names(read(fn)) == ["limit", "deep"]
+    assert names(read(fn, context_type=None)) == ["query", "limit", "deep"]
+    assert names(read(fn, hidden=frozenset({"limit"}))) == ["deep"]
+
+
+def test_a_function_that_says_what_it_takes_is_read_by_that() -> None:
+    read(made())
+    described = made()
+    described.__signature__ = inspect.Signature([inspect.Parameter("a", inspect.Parameter.KEYWORD_ONLY)])
+    wrapper = functools.wraps(lambda b: None)(made())
+    assert names(read(described)) == ["a"]
+    assert names(read(wrapper)) == ["b"]
+
+
+def test_a_method_is_refused_also_after_a_function_of_its_code() -> None:
+    def show(self, name): ...  # type: ignore[no-untyped-def]
+
+    read(show)
+    show.__qualname__ = "Shop.show"
+    with pytest.raises(SetupError, match="is a method without its object"):
+        read(show)
+
+
+def test_default_values_that_can_change_are_read_each_time() -> None:
+    words = ["a"]
+    assert not is_shared(made(words), made(words))
+
+
+def test_a_name_that_means_a_class_of_the_users_is_looked_up_each_time() -> None:
+    def handler(a: Any) -> None: ...
+
+    for meant in (Session, OwnContext, Session):
+        fn = types.FunctionType(handler.__code__, {"Thing": meant})
+        fn.__annotations__ = {"a": "list[Thing]"}
+        assert read(fn).parameters[0].annotation == list[meant]  # type: ignore[valid-type]
+
+
+@pytest.mark.parametrize("written", ["{}", "list[{}]", "'Thing'"])
+def test_nothing_of_the_users_lives_on_by_what_is_kept(written: str) -> None:
+    """A program may load its tools anew, again and again."""
+    source = f"class Thing: ...\ndef handler(a: {written.format('Thing')}, b: int = 1) -> Thing: ..."
+    names: dict[str, Any] = {}
+    exec(source, names)
+    gone = weakref.ref(names["Thing"])
+    read(names["handler"])
+    del names["handler"], names["Thing"]
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_kept_goes_with_the_code() -> None:
+    names: dict[str, Any] = {}
+    exec("def handler(a: int) -> str: ...", names)
+    assert read(names["handler"]).parameters is read(names["handler"]).parameters
+    gone = weakref.ref(names["handler"].__code__)
+    del names["handler"]
+    gc.collect()
+    assert gone() is None

@@ -54,17 +54,16 @@ class NoObject(InvalidArguments):
 class TypedReader:
     """Reads arguments by the handler's annotations."""
 
-    def __init__(self, signature: Signature, schema: dict[str, Any]) -> None:
+    def __init__(self, parameters: tuple[Parameter, ...], schema: dict[str, Any]) -> None:
         self.schema = schema
-        self._parameters = signature.parameters
-        self._signature = signature
+        self.parameters = parameters
         self._checker: Checker | None = None
         self._is_compiled = False
         self._long: LongReader | None = None
 
     @functools.cached_property
     def _decode(self) -> Callable[[RawJson], msgspec.Struct]:
-        return bounded_depth(msgspec.json.Decoder(_struct(self._signature, closed=True), dec_hook=decode_hook).decode)
+        return bounded_depth(msgspec.json.Decoder(_struct(self.parameters, closed=True), dec_hook=decode_hook).decode)
 
     def reading(self) -> Read:
         """Return the function that reads: at full speed, and once more with care where that fails.
@@ -93,12 +92,12 @@ class TypedReader:
     def _recover(self, raw: RawJson) -> Values:
         if len(memoryview(raw)) > MAX_EXPLAINED_SIZE:
             if self._long is None:
-                self._long = LongReader(self._signature)
+                self._long = LongReader(self.parameters)
             return self._long.read(raw)
         arguments = parsed_arguments(raw)
-        known = {parameter.key for parameter in self._parameters}
+        known = {parameter.key for parameter in self.parameters}
         mend = WHOLE_FRACTION.search(raw) is not None
-        values, lacking, refused = _convert_each(self._parameters, arguments, mend=mend)
+        values, lacking, refused = _convert_each(self.parameters, arguments, mend=mend)
         strange = []
         for name in arguments:
             if name not in known:
@@ -140,14 +139,12 @@ class LongReader:
     It mends what a client may have meant, and names the first thing that is wrong with each argument.
     """
 
-    def __init__(self, signature: Signature) -> None:
-        self._parameters = signature.parameters
-        self._decoders = [
-            msgspec.json.Decoder(parameter.type, dec_hook=decode_hook).decode for parameter in signature.parameters
-        ]
+    def __init__(self, parameters: tuple[Parameter, ...]) -> None:
+        self._parameters = parameters
+        self._decoders = [msgspec.json.Decoder(parameter.type, dec_hook=decode_hook).decode for parameter in parameters]
         fields: list[tuple[str, Any, Any]] = []
         names: dict[str, str] = {}
-        for number, parameter in enumerate(signature.parameters):
+        for number, parameter in enumerate(parameters):
             fields.append((f"p{number}", msgspec.Raw | msgspec.UnsetType, msgspec.UNSET))
             names[f"p{number}"] = parameter.key
         parts = msgspec.defstruct("Parts", fields, rename=names, forbid_unknown_fields=True, gc=False, module=__name__)
@@ -244,7 +241,7 @@ class SchemaReader:
         self._checker = checker
         self._parameters = signature.parameters
         self._takes_rest = signature.takes_rest
-        self._struct = _struct(signature, closed=False)
+        self._struct = _struct(signature.parameters, closed=False)
         keys = [parameter.key for parameter in signature.parameters]
         self._takes_whole = len(keys) == 1 and not self._takes_rest and keys[0] not in schema.get("properties", {})
         self._taken = {*keys, *signature.hidden, signature.context_parameter}
@@ -299,11 +296,11 @@ def too_long_to_explain() -> Violation:
     )
 
 
-def _struct(signature: Signature, *, closed: bool) -> type[msgspec.Struct]:
+def _struct(parameters: tuple[Parameter, ...], *, closed: bool) -> type[msgspec.Struct]:
     """Make a struct with one field a parameter, numbered because a parameter's name may not be a legal field name."""
     fields = []
     names = {}
-    for number, parameter in enumerate(signature.parameters):
+    for number, parameter in enumerate(parameters):
         field: Any = msgspec.field()
         if isinstance(parameter.default, _SHARED_DEFAULTS):
             field = msgspec.field(default=parameter.default)

@@ -11,7 +11,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Never, NoReturn, Protocol, get_args, get_origin
+from typing import Any, Never, NoReturn, Protocol, Self, get_args, get_origin
 
 import msgspec
 from msgspec import structs
@@ -40,11 +40,9 @@ class Invoke(Protocol):
 class Binding:
     """A handler, ready to be called with raw JSON arguments."""
 
-    def __init__(
-        self, signature: Signature, input_schema: dict[str, Any], reader: SchemaReader | None, output: _Output
-    ) -> None:
+    def __init__(self, signature: Signature, reader: TypedReader | SchemaReader, output: _Output) -> None:
         self.signature = signature
-        self.input_schema = input_schema
+        self.input_schema = reader.schema
         self._reader = reader
         self.output_schema = output.schema
         self.wraps_output = output.wraps
@@ -53,8 +51,7 @@ class Binding:
     @functools.cached_property
     def invoke(self) -> Invoke:
         """What calls the function; made for the first call, for many tools are listed and few are called."""
-        reader = self._reader or TypedReader(self.signature, self.input_schema)
-        return _invoke(self.signature, reader.reading())
+        return _invoke(self.signature, self._reader.reading())
 
     @property
     def name(self) -> str:
@@ -136,7 +133,7 @@ class Binding:
 
     def check_output(self, value: object) -> None:
         """Raise `InvalidOutput` when the handler's value does not fit the output schema."""
-        self._output.check(value)
+        self._output.check(value, self.signature.name)
 
 
 def bind(
@@ -165,14 +162,23 @@ def bind(
     )
     if signature.dependencies:
         signature = injected(signature, context_type, in_thread)
-    signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
-    described = arguments_schema(signature)
-    reader: SchemaReader | None = None
+    reader = signature.once("reader", _typed_reader)
+    signature = structs.replace(signature, parameters=reader.parameters)
     if schema is not None:
         reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
-        described = reader.schema
-    output = _Output(signature, output_schema, content_types, describe=describe_output)
-    return Binding(signature, described, reader, output)
+    if output_schema is not None:
+        output = _Output.given(output_schema, f"{signature.name}(): output schema", content_types)
+    elif describe_output:
+        output = signature.once("output", lambda whole: _Output.declared(whole, content_types))
+    else:
+        output = _Output(content_types)
+    return Binding(signature, reader, output)
+
+
+def _typed_reader(signature: Signature) -> TypedReader:
+    """Find how JSON is read into the parameters, and describe it."""
+    signature = structs.replace(signature, parameters=tuple(_read(one, signature) for one in signature.parameters))
+    return TypedReader(signature.parameters, arguments_schema(signature))
 
 
 def _read(parameter: Parameter, signature: Signature) -> Parameter:
@@ -237,28 +243,30 @@ def _invoke_by_name(signature: Signature, read: Read) -> Invoke:
 class _Output:
     """What a handler's values must look like."""
 
-    def __init__(
-        self,
-        signature: Signature,
-        given: Mapping[str, object] | None,
-        content_types: tuple[type, ...],
-        *,
-        describe: bool,
-    ) -> None:
+    def __init__(self, content_types: tuple[type, ...]) -> None:
         self.schema: dict[str, Any] | None = None
         self.wraps = False
-        self._name = signature.name
         self._content_types = content_types
         self._declared: Any = Any
         self.items: type | None = None
         self._type: Any = Any
         self.is_otherwise = False
         self._checker: Checker | None = None
-        if given is not None:
-            place = f"{signature.name}(): output schema"
-            self.schema, self._checker = given_schema(given, place, of_object=False)
-        elif describe and _is_described(signature, content_types):
-            self._describe(_given_by(signature))
+
+    @classmethod
+    def given(cls, schema: Mapping[str, object], place: str, content_types: tuple[type, ...]) -> Self:
+        """Return what values must look like by a schema that was written by hand."""
+        made = cls(content_types)
+        made.schema, made._checker = given_schema(schema, place, of_object=False)
+        return made
+
+    @classmethod
+    def declared(cls, signature: Signature, content_types: tuple[type, ...]) -> Self:
+        """Return what values must look like by the return annotation."""
+        made = cls(content_types)
+        if _is_described(signature, content_types):
+            made._describe(_given_by(signature))
+        return made
 
     def _describe(self, type_: object) -> None:
         try:
@@ -273,8 +281,8 @@ class _Output:
             self.items = _item_type(type_)
         self._type = made
 
-    def check(self, value: object) -> None:
-        """Raise `InvalidOutput` when a value does not fit."""
+    def check(self, value: object, name: str) -> None:
+        """Raise `InvalidOutput`, which names the handler, when a value does not fit."""
         if type(value) is self._declared and (type(value) is not float or math.isfinite(value)):
             return
         if self.schema is None or isinstance(value, self._content_types):
@@ -284,7 +292,7 @@ class _Output:
         # Instances of the declared classes are taken as they are.
         if self._type is not Any and not self.is_otherwise and self._takes(value):
             return
-        builtins = self._written(value)
+        builtins = self._written(value, name)
         if self._type is not Any and self._takes(builtins):
             return
         if self._checker is None:
@@ -297,15 +305,15 @@ class _Output:
         if found and has_nonfinite(builtins):
             found = [Violation(found[0].path, None, "json", "contains NaN or infinity, which JSON has no form for")]
         if found:
-            raise InvalidOutput(self._name, found)
+            raise InvalidOutput(name, found)
 
-    def _written(self, value: object) -> Any:
+    def _written(self, value: object, name: str) -> Any:
         try:
             written = plain(value) if self.is_otherwise else value
             return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
-            raise InvalidOutput(self._name, [violation]) from error
+            raise InvalidOutput(name, [violation]) from error
 
     def _takes(self, value: object) -> bool:
         try:

@@ -7,19 +7,23 @@ import contextlib
 import copy
 import functools
 import inspect
+import operator
 import re
 import types
 import typing
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Optional, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import structs
 
 from ferrule.errors import SetupError
 from ferrule.server.functions.depends import Dependency, dependency_of
 from ferrule.server.functions.docstrings import split_docstring
 from ferrule.server.functions.types.constraints import description_of
 from ferrule.server.functions.types.pydantic_types import is_field
+from ferrule.server.functions.types.readable import shape_of
 
 NOTHING: Final = inspect.Parameter.empty
 
@@ -75,6 +79,16 @@ class Signature(msgspec.Struct, frozen=True):
     dependencies: dict[str, Dependency] = {}
     wraps_async: bool = False
     """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
+    made: dict[str, Any] | None = None
+    """What was made of it for all functions that are alike; None where there may be no others."""
+
+    def once(self, what: str, make: Callable[[Signature], Any]) -> Any:
+        """Return what is made of this signature, made once for all functions that are alike."""
+        if self.made is None:
+            return make(self)
+        if what not in self.made:
+            self.made[what] = make(self)
+        return self.made[what]
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -98,44 +112,60 @@ def read_signature(
 ) -> Signature:
     """Read a callable's signature; `open_ended` allows `*args` and `**kwargs`."""
     name = name or _name_of(fn)
+    _require_function(fn, name)
+    description, texts = split_docstring(_docstring_of(fn))
+    asked = Asked(context_type, content_types, hidden, open_ended, texts)
+    signature = _read_of_another(fn, asked)
+    if signature is None:
+        signature = _read_whole(fn, name, asked)
+    return structs.replace(signature, fn=fn, name=name, description=description)
+
+
+def _read_whole(fn: Callable[..., Any], name: str, asked: Asked) -> Signature:
+    """Read all of a signature but the function itself, and keep it for those that are alike."""
     own = _own_signature(fn, name)
     offered = _offered(fn, own, name)
-    fillable = _fillable(offered, name, open_ended)
-    if missing := hidden - {raw.name for raw in fillable}:
+    fillable = _fillable(offered, name, asked.open_ended)
+    if missing := asked.hidden - {raw.name for raw in fillable}:
         raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
-    scope = Scope(_underlying(fn), content_types, context_type)
-    description, texts = split_docstring(_docstring_of(fn))
-    shown = [raw for raw in fillable if raw.name not in hidden]
+    scope = Scope(_underlying(fn), asked.content_types, asked.context_type)
+    shown = [raw for raw in fillable if raw.name not in asked.hidden]
     annotations, wishes = _annotations(shown, scope, f"{name}(): parameter")
-    context = _context_among(annotations, wishes, context_type, name)
+    context = _context_among(annotations, wishes, asked.context_type, name)
     parameters = []
     for raw in shown:
         if raw.name != context and raw.name not in wishes:
-            parameters.append(_parameter(raw, annotations[raw.name], texts, name))
+            parameters.append(_parameter(raw, annotations[raw.name], asked.texts, name))
     _refuse_equal_keys(parameters, name)
     kind = probe(fn)
     is_async = inspect.iscoroutinefunction(kind)
-    return Signature(
-        fn=fn,
-        name=name,
-        description=description,
+    signature = Signature(
+        fn=_no_function,
+        name="",
+        description=None,
         is_async=is_async,
         is_generator=inspect.isgeneratorfunction(kind),
         is_async_generator=inspect.isasyncgenfunction(kind),
         context_parameter=context,
         parameters=tuple(parameters),
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
-        hidden={raw.name: raw.default for raw in fillable if raw.name in hidden},
+        hidden={raw.name: raw.default for raw in fillable if raw.name in asked.hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(own.return_annotation, scope, f"{name}(): the return type"),
         dependencies=wishes,
         wraps_async=not is_async and hasattr(kind, "__wrapped__") and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
+    return _kept_for_others(fn, asked, scope, signature)
+
+
+def _no_function() -> None:
+    """Stand for the function of a signature that many may have."""
 
 
 def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str) -> Provider:
     """Read what a provider asks for; `whose` says in errors who needs it."""
     name = _name_of(fn)
+    _require_function(fn, name)
     offered = []
     for raw in _offered(fn, _own_signature(fn, name), name):
         if raw.kind not in (raw.VAR_POSITIONAL, raw.VAR_KEYWORD):
@@ -165,11 +195,14 @@ def _annotations(
     return annotations, wishes
 
 
-def _own_signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
+def _require_function(fn: object, name: str) -> None:
     if isinstance(fn, classmethod):
         raise SetupError(f"{name} is an unbound classmethod: register it through its class, as in Class.{name}")
     if not callable(fn):
         raise SetupError(f"a function is wanted here, not {fn!r}")
+
+
+def _own_signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
     try:
         return inspect.signature(fn)
     except (TypeError, ValueError) as error:
@@ -334,16 +367,23 @@ class Scope:
     def plain_class(self, annotation: object) -> type | None:
         """Return the class that an annotation is, or is the bare name of; None for whatever has to be resolved."""
         if isinstance(annotation, str):
-            found = self.locals.get(annotation, NOTHING)
-            if found is NOTHING:
-                found = self.globals.get(annotation, NOTHING)
-            if found is NOTHING:
-                found = self.known.get(annotation, NOTHING)
-            if found is NOTHING:
-                found = vars(builtins).get(annotation)
+            found = self.meaning(annotation)
         else:
             found = annotation
-        return found if type(found) is type else None
+        if type(found) is not type or found is NOTHING:
+            return None
+        return found
+
+    def meaning(self, name: str) -> Any:
+        """Return what a name stands for, or `NOTHING`."""
+        found = self.locals.get(name, NOTHING)
+        if found is NOTHING:
+            found = self.globals.get(name, NOTHING)
+        if found is NOTHING:
+            found = self.known.get(name, NOTHING)
+        if found is NOTHING:
+            found = vars(builtins).get(name, NOTHING)
+        return found
 
     def leaves_to_python(self, text: str) -> bool:
         """Return whether a text names only classes that are Python's own, and that are called so here."""
@@ -387,6 +427,112 @@ def _evaluated(annotation: object, scope: Scope, place: str) -> Any:
             f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
             " its names must exist in the module at run time, not only under TYPE_CHECKING or inside a function"
         ) from error
+
+
+_CHANGING = ("__wrapped__", "__signature__", "__partialmethod__", "_partialmethod", "_is_coroutine_mark")
+"""By what a function may say that it takes, or is, something else than its code."""
+_CONSTANTS = frozenset({str, int, float, bool, bytes, types.NoneType})
+_LASTING = (str, int, float, bool, list, dict, object, None, types.NoneType, Any, Literal, Optional, Union)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a signature is read for, and what the docstring says of its parameters."""
+
+    context_type: type | None
+    content_types: tuple[type, ...]
+    hidden: frozenset[str]
+    open_ended: bool
+    texts: dict[str, str]
+
+
+class Alike(msgspec.Struct, frozen=True):
+    """What functions of one piece of code have in common; a program that offers thousands makes them like that.
+
+    Rule: nothing is kept that may change, nor what is a user's and would live on by this. So defaults are
+    constants, and annotations are made of Python's own classes, the context and the content types.
+    """
+
+    asked: Asked
+    defaults: tuple[object, ...]
+    keyword_defaults: dict[str, object]
+    annotations: dict[str, Any]
+    meanings: dict[str, Any]
+    """What the words stand for that are in annotations written as text."""
+    signature: Signature
+
+    def includes(self, fn: Any, asked: Asked) -> bool:
+        """Return whether another function of this code says the same wherever functions of one code may differ."""
+        if asked != self.asked:
+            return False
+        keywords = fn.__kwdefaults__ or {}
+        annotations = fn.__annotations__
+        if keywords.keys() != self.keyword_defaults.keys() or annotations.keys() != self.annotations.keys():
+            return False
+        given = (*(fn.__defaults__ or ()), *map(keywords.get, self.keyword_defaults))
+        known = (*self.defaults, *self.keyword_defaults.values())
+        if len(given) != len(known) or not all(map(operator.is_, given, known)):
+            return False
+        for name, annotation in annotations.items():
+            if not _is_same(annotation, self.annotations[name]):
+                return False
+        scope = Scope(fn, asked.content_types, asked.context_type)
+        return all(scope.meaning(word) is meaning for word, meaning in self.meanings.items())
+
+
+_alike: WeakKeyDictionary[Any, Alike] = WeakKeyDictionary()
+"""What was read last of a function of each piece of code."""
+
+
+def _is_same(annotation: object, other: object) -> bool:
+    if annotation is other:
+        return True
+    if isinstance(annotation, str) or isinstance(other, str):
+        return annotation == other
+    # Types that are equal may be written in another order.
+    shape = shape_of(annotation)
+    return shape is not None and shape == shape_of(other)
+
+
+def _is_what_its_code_is(fn: object) -> bool:
+    """Return whether its code, defaults and annotations are all there is to read of a function."""
+    return type(fn) is types.FunctionType and not any(hasattr(fn, name) for name in _CHANGING)
+
+
+def _read_of_another(fn: Any, asked: Asked) -> Signature | None:
+    """Return what was read of a function that is alike, if there was one."""
+    if not _is_what_its_code_is(fn):
+        return None
+    alike = _alike.get(fn.__code__)
+    if alike is None or not alike.includes(fn, asked):
+        return None
+    return alike.signature
+
+
+def _kept_for_others(fn: Any, asked: Asked, scope: Scope, signature: Signature) -> Signature:
+    """Keep what was read of a function if others may be alike."""
+    if not _is_what_its_code_is(fn) or signature.positional[:1] in (("self",), ("cls",)):
+        return signature
+    keywords = dict(fn.__kwdefaults__ or {})
+    defaults = fn.__defaults__ or ()
+    if not _CONSTANTS.issuperset(map(type, (*defaults, *keywords.values()))):
+        return signature
+    meanings: dict[str, Any] = {}
+    for annotation in fn.__annotations__.values():
+        if isinstance(annotation, str):
+            for word in _find_words(annotation):
+                meanings[word] = scope.meaning(word)
+        elif shape_of(annotation) is None and not _lasts(annotation, scope):
+            return signature
+    if not all(meaning is NOTHING or _lasts(meaning, scope) for meaning in meanings.values()):
+        return signature
+    signature = structs.replace(signature, made={})
+    _alike[fn.__code__] = Alike(asked, defaults, keywords, dict(fn.__annotations__), meanings, signature)
+    return signature
+
+
+def _lasts(annotation: object, scope: Scope) -> bool:
+    """Return whether an annotation, or a name in one, is of what lives as long as the process."""
+    return any(annotation is each for each in (*_LASTING, *scope.known.values()))
 
 
 def _underlying(fn: object) -> Any:
