@@ -260,14 +260,14 @@ async def test_short_pieces_of_one_turn_wake_one_thread(monkeypatch):
     await run_at_once(threads, 4)
     wake = threads._summon
     monkeypatch.setattr(threads, "_summon", lambda: (woken.append(1), wake()))
-    rounds = []
-    for _ in range(30):
+    for _ in range(500):
         while threads.busy:
             await asyncio.sleep(0.001)
         woken.clear()
         await asyncio.gather(*[asyncio.ensure_future(threads.run(lambda: None)) for _ in range(8)])
-        rounds.append(len(woken))
-    assert min(rounds) == 1, "more only where the system took the thread away from its work"
+        if len(woken) == 1:
+            return  # it takes more only where the system takes the thread away from its work
+    raise AssertionError("each round woke more threads than one")
 
 
 async def test_once_work_is_found_to_block_the_loop_is_not_asked_for_each_thread(monkeypatch):
