@@ -60,6 +60,31 @@ class TestWorkThatNeverWaits:
         assert seen[0] is not outer
         assert asyncio.current_task() is outer
 
+    async def test_its_task_has_the_name_of_this_work_whatever_the_last_one_called_it(self, start: Any) -> None:
+        names: list[str] = []
+
+        async def work() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            names.append(task.get_name())
+            task.set_name("alice")
+
+        for name in ("first", "second"):
+            start(work(), name)
+        assert names == ["first", "second"]
+
+    async def test_it_runs_in_what_its_context_holds_now(self, start: Any) -> None:
+        context = contextvars.copy_context()
+        names: list[str] = []
+
+        async def work() -> None:
+            names.append(NAME.get())
+
+        start(work(), context=context)
+        context.run(NAME.set, "alice")
+        start(work(), context=context)
+        assert names == ["nobody", "alice"]
+
     async def test_a_task_somebody_kept_is_not_lent_again(self, start: Any) -> None:
         """Cancelling a call that is over must not reach the next one."""
         kept: list[Any] = []
@@ -151,6 +176,57 @@ class TestWorkThatNeverWaits:
 
 
 class TestWorkThatWaits:
+    @pytest.mark.parametrize("warm", [0, 2])
+    async def test_many_may_await_one_future(self, start: Any, warm: int) -> None:
+        """As with one flight for all who ask for the same: the first steps of new tasks come after others await it."""
+        for _ in range(warm):
+            start(asyncio.sleep(0))
+        await asyncio.sleep(0.01)
+        shared = asyncio.get_running_loop().create_future()
+        said: list[str] = []
+
+        async def work() -> None:
+            said.append(await shared)
+
+        started = [start(work()) for _ in range(5)]
+        plain = asyncio.ensure_future(work())
+        shared.set_result("done")
+        await asyncio.gather(*started, plain)
+        assert said == ["done"] * 6
+
+    async def test_one_of_many_that_await_a_future_is_cancelled_with_it(self, start: Any) -> None:
+        """A task that is cancelled cancels the future it waits for, also before its first step."""
+        shared = asyncio.get_running_loop().create_future()
+        said: list[str] = []
+
+        async def work() -> None:
+            try:
+                await shared
+            except asyncio.CancelledError:
+                said.append("cancelled")
+
+        first, second = start(work()), start(work())
+        second.cancel()
+        await asyncio.gather(first, second)
+        assert shared.cancelled()
+        assert said == ["cancelled"] * 2
+
+    async def test_what_cannot_be_awaited_is_refused_also_in_a_new_task(self, start: Any) -> None:
+        said: list[str] = []
+
+        class Bare:
+            def __await__(self) -> Any:
+                yield asyncio.get_running_loop().create_future()  # yielded, not awaited
+
+        async def work() -> None:
+            try:
+                await Bare()
+            except RuntimeError as error:
+                said.append(str(error))
+
+        await start(work())
+        assert "yield was used instead of yield from" in said[0]
+
     async def test_its_task_carries_it_on(self, start: Any) -> None:
         steps: list[Any] = []
 

@@ -53,6 +53,8 @@ def loop_of_task() -> asyncio.AbstractEventLoop:
 
     Asking for it is a system call before `eager_start`. Where only one loop runs a task now, it is that one.
     """
+    if NATIVE:
+        return asyncio.get_running_loop()
     loops = list(_current_tasks)
     if len(loops) == 1:
         return loops[0]
@@ -80,6 +82,7 @@ class SpareTask:
         "_rest",
         "_spares",
         "_wake",
+        "_was_awaited",
         "_weak_references",
         "base",
         "begin",
@@ -96,6 +99,8 @@ class SpareTask:
         self._nothing = starter.nothing
         self.waiting: object = DONE
         """What its work waits for and the task does not know of yet; DONE where there is nothing."""
+        self._was_awaited = False
+        """Whether that is a future that the work awaits, which was not noted in the future for as long."""
         self._rest: asyncio.Future[object] = starter.loop.create_future()
         """What the task waits for while it has no work; nothing but a cancellation ends it."""
         self._wake: Callable[[asyncio.Future[object]], object] | None = None
@@ -103,7 +108,7 @@ class SpareTask:
         self._references = REFERENCES
         self._ends = False
         """Whether the task is to end in its next step."""
-        self.base = context
+        self.base = context.copy()  # a context may be changed by whoever has it
         self.context = context.copy()
         works = _run_works()
         works.send(None)
@@ -122,21 +127,21 @@ class SpareTask:
         self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
         _counted.discard(self.entry)
 
-    def step(self) -> None:
-        """Let the task take a step at once, which runs nothing of the work; a no-op where a step of it is due anyway.
+    def step(self) -> bool:
+        """Let the task take a step at once, which runs nothing of the work.
 
-        Its first step is due, or that after a cancellation.
+        Return False, and leave it, where a step is due anyway: its first, or that after a cancellation.
         """
         rest: Any = self._rest
         wake = self._wake
         if wake is None:
             callbacks = rest._callbacks  # noqa: SLF001
             if not callbacks:
-                return
+                return False
             wake = self._wake = callbacks[0][0]
             self._references += 1
         if not rest.remove_done_callback(wake):
-            return
+            return False
         loop = self._loop
         outer = _current_tasks.pop(loop, None)  # a task cannot step within another
         try:
@@ -144,6 +149,17 @@ class SpareTask:
         finally:
             if outer is not None:
                 _current_tasks[loop] = outer
+        return True
+
+    def release_future(self) -> None:
+        """Let others await what the work awaits before the step that is due, in which the task takes note of it.
+
+        `await` marks a future, and refuses one that is marked; a task takes the mark away at once.
+        """
+        waiting: Any = self.waiting
+        if getattr(waiting, "_asyncio_future_blocking", False):
+            waiting._asyncio_future_blocking = False  # noqa: SLF001
+            self._was_awaited = True
 
     def end(self) -> None:
         """Let the task end, of which somebody may know, as the work has that ran in place."""
@@ -180,10 +196,9 @@ class SpareTask:
                 return
             rest = self._rest
             rest._asyncio_future_blocking = True  # noqa: SLF001  # as `await` does: a task refuses what nobody awaits
-            waiting = self.waiting
-            if waiting is DONE:
+            if self.waiting is DONE:
                 continue
-            self.waiting = DONE
+            waiting = self._take_waiting()
             while waiting is not DONE:
                 if error is None:
                     try:
@@ -199,6 +214,15 @@ class SpareTask:
                         error = None  # its traceback holds this frame
             if not self._is_kept():
                 return
+
+    def _take_waiting(self) -> object:
+        """Return what the work waits for, as it came from the work: from now on the task knows of it."""
+        waiting: Any = self.waiting
+        self.waiting = DONE
+        if self._was_awaited:
+            self._was_awaited = False
+            waiting._asyncio_future_blocking = True  # noqa: SLF001
+        return waiting
 
     def _is_kept(self) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
@@ -251,9 +275,10 @@ class Starter:
         if not spares:
             spares.append(SpareTask(self, spares, context))
         spare = spares.pop()
-        if spare.base is not context and (context or spare.base) and not is_same(spare.base, context):
+        if (context or spare.base) and not is_same(spare.base, context):
             spare = SpareTask(self, spares, context)
         task = spare.task
+        task.set_name(name)
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
@@ -267,10 +292,10 @@ class Starter:
                 _current_tasks[loop] = outer
         if waiting is not DONE:
             spare.waiting = waiting
-            task.set_name(name)
             task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
             _counted.add(spare.entry)
-            spare.step()
+            if not spare.step():
+                spare.release_future()
             return task
         if spare.is_untouched(held):
             spares.append(spare)

@@ -75,6 +75,24 @@ async def test_a_tool_runs_no_more_often_at_once_than_it_may(era, kind):
     assert (places.taken, places.waiting) == (0, 0)
 
 
+async def test_calls_that_come_together_may_wait_for_one_flight(era):
+    app, flights = Server("flights"), {}
+
+    async def fetch(key):
+        await asyncio.sleep(0.01)
+        return key.upper()
+
+    @app.tool
+    async def look_up(key: str) -> str:
+        if key not in flights:
+            flights[key] = asyncio.ensure_future(fetch(key))
+        return await flights[key]
+
+    async with pair(app, era) as client:
+        answers = await asyncio.gather(*(client.call_tool("look_up", {"key": "a"}) for _ in range(5)))
+        assert [answer.text for answer in answers] == ["A"] * 5
+
+
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_over_a_full_line_a_call_is_refused_as_busy(era, wire, kind):
     app, gate = crowded(kind, max_concurrent=1, max_waiting=1)
