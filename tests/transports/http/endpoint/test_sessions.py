@@ -701,9 +701,9 @@ class Greeting(Link):
         channel.send(Success(0, GREETING))
 
 
-def greeting_table() -> Table:
+def greeting_table(**settings: Any) -> Table:
     """A table whose links make every handshake."""
-    table = Table()
+    table = Table(**settings)
     table.sessions._link = lambda origin: Greeting()  # type: ignore[assignment,return-value]
     return table
 
@@ -725,6 +725,25 @@ def test_no_two_owners_of_a_session_give_its_streams_the_same_name() -> None:
         assert session is not None
         names.add(session.new_stream().name)
     assert len(names) == 3
+
+
+def test_a_session_too_large_for_the_table_is_over_and_nothing_of_it_is_kept() -> None:
+    table = Table(max_sessions=10)
+    table.sessions.mark = "w1."
+    table.open(address="192.0.2.1")
+    added: list[Any] = []
+    table.sessions.on_add = added.append
+    session = table.open(address="192.0.2.2", introduction=b" " * 100_000)
+    assert session.over
+    assert session.id not in table.sessions._records
+    assert added == []
+    assert len(table.sessions) == 1
+
+
+def test_a_session_of_another_process_that_is_too_large_for_the_table_is_not_taken_over() -> None:
+    table = greeting_table(max_sessions=10)
+    assert table.sessions.adopt(MovedSession("first", b"{}", address="192.0.2.1")) is not None
+    assert table.sessions.adopt(MovedSession("second", b" " * 100_000, address="192.0.2.2")) is None
 
 
 def test_only_an_answer_to_its_introduction_makes_the_handshake_of_a_session_that_is_heard_again() -> None:

@@ -176,7 +176,7 @@ class HandshakeEndpoint:
         else:
             session.link.channel_lost(session.standing, None)
         if held is not None:
-            if opening.opened and cluster is not None and self.place is not None:
+            if opening.opened and not session.over and cluster is not None and self.place is not None:
                 # The next request may come to another node, which has to find the session.
                 self._scope.spawn(held.release_after(cluster.keep(self.place, session)))
             else:

@@ -71,6 +71,11 @@ class Sender:
             self.origin = origin_of(request, self.identity, self._version)
         return self.origin
 
+    def forget(self) -> None:
+        """Keep nothing of the last request."""
+        self.headers = {}
+        self.origin = EVERYONE
+
     def renew(self, identity: Principal | None) -> None:
         """Take what was found out of the sender anew; mostly that is what was known of it."""
         if identity is not self.identity and identity != self.identity:
@@ -172,6 +177,7 @@ class ToolCalls:
             request.known.decided = request.known.of_all = None
         if request.certificate is None:
             self.take(request, responder)
+            self._sender.forget()
         else:
             self._endpoint.judge(request, responder)
 

@@ -259,6 +259,7 @@ class HttpEndpoint:
 
     def answer(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request whose sender is verified, as one that another worker or node has passed on."""
+        request.known = None  # another listener may have read its head: what is decided here is not for that one
         self.routes.get(request.path, self._mcp)(request, responder)
 
     def _mcp(self, request: HttpRequest, responder: Responder) -> None:

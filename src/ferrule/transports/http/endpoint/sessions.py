@@ -246,19 +246,22 @@ class Sessions:
         return self.mark + spare[:ID_LENGTH]
 
     def add(self, session: EndpointSession, introduction: bytes = b"", origin: Origin = EVERYONE) -> None:
-        """Keep a session whose handshake was made with a message; others make room where there are too many."""
+        """Keep a session whose handshake was made with a message; others make room where there are too many.
+
+        One with a message so long that it holds more than all others of whoever holds most is over at once.
+        """
         session.size = max(1, math.ceil(weight(introduction) / INTRODUCTION))
         self._open[session.id] = session
         self._total += session.size
-        if self._eviction is not None:
-            self._eviction.added(session)
-        if self._total > self._shared.settings.max_sessions:
-            self._make_room(session)
         if self.mark or self._ended is not None:
             self._records[session.id] = MovedSession(
                 session.id, introduction, [], session.principal, origin.principal, origin.address
             )
-        if self.on_add is not None:
+        if self._eviction is not None:
+            self._eviction.added(session)
+        if self._total > self._shared.settings.max_sessions:
+            self._make_room(session)
+        if self.on_add is not None and not session.over:
             self.on_add(session)
 
     def find(self, identity: bytes, binding: str | None) -> EndpointSession | None:
@@ -317,9 +320,10 @@ class Sessions:
             session.over = False
 
     def adopt(self, record: MovedSession, life: int = 1) -> EndpointSession | None:
-        """Go on with a session that another process began; return None where its handshake cannot be made again.
+        """Go on with a session that another process began.
 
-        `life` counts its owners, so that its streams have names that none before had.
+        Return None where its handshake cannot be made again, or there is no room for it. `life` counts its owners, so
+        that its streams have names that none before had.
         """
         if record.id in self._open or not record.introduction:
             return None
@@ -337,6 +341,8 @@ class Sessions:
             return None
         session.polls = listening.polls
         self.add(session, record.introduction, origin)
+        if session.over:
+            return None
         return session
 
     def end_all(self) -> None:
