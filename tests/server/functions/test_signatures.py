@@ -404,3 +404,11 @@ def test_what_is_kept_goes_with_the_code() -> None:
     del names["handler"]
     gc.collect()
     assert gone() is None
+
+
+def test_a_function_whose_code_has_constants_without_a_hash_is_read_too():
+    def add(a: int) -> int:
+        return a
+
+    add.__code__ = add.__code__.replace(co_consts=(None, [1]))
+    assert [parameter.name for parameter in read(add).parameters] == ["a"]

@@ -495,7 +495,13 @@ def _is_same(annotation: object, other: object) -> bool:
 
 def _is_what_its_code_is(fn: object) -> bool:
     """Return whether its code, defaults and annotations are all there is to read of a function."""
-    return type(fn) is types.FunctionType and not any(hasattr(fn, name) for name in _CHANGING)
+    if type(fn) is not types.FunctionType or any(hasattr(fn, name) for name in _CHANGING):
+        return False
+    try:
+        hash(fn.__code__)
+    except TypeError:  # whoever writes code may put constants into it that have no hash
+        return False
+    return True
 
 
 def _read_of_another(fn: Any, asked: Asked) -> Signature | None:
