@@ -8,6 +8,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -337,8 +338,12 @@ def functions_of(channel: StreamChannel, data: bytes) -> list[str]:
 
 class TestObservers:
     THEIRS = ("ferrule.telemetry.", "ferrule.runtime.watch:", "ferrule.runtime.link:_finish_observed")
-    MOST_HOPS = 22
-    """Functions of Ferrule between the bytes of a call and its answer, where nobody observes it."""
+    MOST_HOPS = 21
+    """Functions of Ferrule between the bytes of a call and its answer, where nobody observes it.
+
+    In an empty context, as most programs have: one that holds something (decimal leaves its settings in that of whoever
+    used it) is compared before and after a call, which is two functions more.
+    """
 
     @pytest.mark.parametrize("era", ["handshake", "stateless"])
     def test_a_request_pays_for_observers_only_where_there_are_some(self, era: str) -> None:
@@ -351,8 +356,8 @@ class TestObservers:
                 called = functions_of(channel, line(2, "tools/call", params))
                 theirs = [name for name in called if name.startswith(self.THEIRS)]
                 assert bool(theirs) is (observer is not None), theirs
-                assert observer is not None or len(called) <= self.MOST_HOPS, called
+                assert observer is not None or len(called) <= self.MOST_HOPS, (len(called), called)
                 await asyncio.sleep(0)
                 assert len(answers(pipe)) == 2
 
-        asyncio.run(scene())
+        Context().run(asyncio.run, scene())
