@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ferrule.supervision.start import NATIVE, SpareTask, Starter, loop_of_task, starting
+from ferrule.supervision.start import NATIVE, SpareTask, Starter, starting
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 KEPT: list[Any] = []
@@ -620,6 +620,23 @@ class TestTheLoop:
         assert seen == ["nobody", "nobody"]
 
     @pytest.mark.skipif(NATIVE, reason="this Python starts tasks at once by itself")
+    @pytest.mark.parametrize("before", [0, 1])
+    async def test_a_task_that_was_kept_ends_though_its_work_raised_in_place(self, before: int) -> None:
+        starter = Starter(asyncio.get_running_loop())
+        kept: list[Any] = []
+
+        async def work() -> None:
+            kept.append(asyncio.current_task())
+            raise OSError("a fault of ours")
+
+        for _ in range(before):
+            starter.start(asyncio.sleep(0), "call")
+        await asyncio.sleep(0.01)
+        with pytest.raises(OSError, match="ours"):
+            starter.start(work(), "call")
+        await asyncio.wait_for(kept[0], 10)
+
+    @pytest.mark.skipif(NATIVE, reason="this Python starts tasks at once by itself")
     async def test_work_that_raises_leaves_the_loop_as_it_was(self) -> None:
         starter = Starter(asyncio.get_running_loop())
         outer = asyncio.current_task()
@@ -630,40 +647,6 @@ class TestTheLoop:
         with pytest.raises(OSError, match="ours"):
             starter.start(work(), "call")
         assert asyncio.current_task() is outer
-
-
-class TestTheLoopOfTheRunningTask:
-    async def test_it_is_the_running_loop_in_a_task_and_in_work_that_runs_in_place(self, start: Any) -> None:
-        seen: list[Any] = []
-
-        async def work() -> None:
-            seen.append(loop_of_task())
-            await asyncio.sleep(0)
-            seen.append(loop_of_task())
-
-        await start(work())
-        assert seen == [asyncio.get_running_loop()] * 2
-        assert loop_of_task() is asyncio.get_running_loop()
-
-    async def test_it_is_that_of_this_thread_where_another_runs_a_task_too(self) -> None:
-        in_other = threading.Event()
-        over = threading.Event()
-        seen: list[bool] = []
-
-        async def other() -> None:
-            in_other.set()
-            over.wait()
-            seen.append(loop_of_task() is asyncio.get_running_loop())
-
-        thread = threading.Thread(target=asyncio.run, args=(other(),))
-        thread.start()
-        in_other.wait()
-        try:
-            seen.append(loop_of_task() is asyncio.get_running_loop())
-        finally:
-            over.set()
-            thread.join()
-        assert seen == [True, True]
 
 
 class FutureLike:
@@ -969,3 +952,44 @@ class TestWhatOneCallLeaves:
         await asyncio.sleep(0.01)
         start(second())
         assert found == [None]
+
+    @pytest.mark.parametrize("waits", [False, True])
+    async def test_an_attribute_of_its_task_is_not_seen_by_another(self, start: Any, waits: bool) -> None:
+        seen: list[Any] = []
+
+        async def work(name: str) -> None:
+            task: Any = asyncio.current_task()
+            seen.append(getattr(task, "user", None))
+            task.user = name
+            if waits:
+                await asyncio.sleep(0)
+            assert task.user == name
+
+        for name in ("alice", "bob"):
+            task = start(work(name))
+            if task is not None:
+                await task
+        assert seen == [None, None]
+
+    async def test_what_was_in_its_context_is_not_kept_for_others(self) -> None:
+        start = starting(asyncio.get_running_loop())
+        requests: list[Any] = []
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def work() -> None:
+            await gate
+
+        for _ in range(20):
+            context = contextvars.Context()
+            request = Array()
+            requests.append(weakref.ref(request))
+            context.run(NAME.set, request)  # type: ignore[arg-type]
+            start(work(), "call", context)
+        del context, request
+        gate.set_result(None)
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            start(asyncio.sleep(0), "call", contextvars.Context())
+            await asyncio.sleep(0.01)
+        gc.collect()
+        assert sum(request() is not None for request in requests) <= 1

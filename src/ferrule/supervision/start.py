@@ -4,8 +4,8 @@ Most calls never wait, and a task with its turn of the loop costs more than all 
 this from 3.12 on (`eager_start`). Before, a spare task lends the work its identity while it runs in place: whatever
 the work asks of `asyncio.current_task()` is asked of a real task, which then carries the work on if it waits.
 
-Rule: a task that lent its identity, or carried work on to its end, is used again only if nobody kept it, nothing
-cancelled it, and its context is as it was; one call can never reach another through it.
+Rule: a task that lent its identity, or carried work on to its end, is used again only if nobody kept it or set an
+attribute of it, nothing cancelled it, and its context is as it was; one call can never reach another through it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Gives the task that carries it on, None when it is done.
 """
 
 DONE = object()
+FAILED = object()
 
 _current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[object]] = getattr(tasks, "_current_tasks", {})
 """Where asyncio keeps which task runs on which loop, in the versions before `eager_start`."""
@@ -48,19 +49,6 @@ MOST_SPARE = 128
 NATIVE = sys.version_info >= (3, 12)
 
 
-def loop_of_task() -> asyncio.AbstractEventLoop:
-    """Return the running loop; to be called in a task.
-
-    Asking for it is a system call before `eager_start`. Where only one loop runs a task now, it is that one.
-    """
-    if NATIVE:
-        return asyncio.get_running_loop()
-    loops = list(_current_tasks)
-    if len(loops) == 1:
-        return loops[0]
-    return asyncio.get_running_loop()
-
-
 def is_same(one: Context, other: Context) -> bool:
     """Return whether two contexts hold the very same objects."""
     try:
@@ -69,6 +57,23 @@ def is_same(one: Context, other: Context) -> bool:
     except Exception:  # different objects were compared: the arrays of numpy, say, refuse to
         return False
     return not one or all(map(is_, one.values(), other.values()))
+
+
+class LentTask(asyncio.Task[None]):
+    """A task that notes when an attribute of it is set: libraries keep there what belongs to one request."""
+
+    __slots__ = ("has_attributes",)
+
+    has_attributes: bool
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _set_attribute(self, "has_attributes", True)
+        _set_attribute(self, name, value)
+
+
+LentTask.__name__ = "Task"  # in logs it is a task like any other
+
+_set_attribute = object.__setattr__
 
 
 class SpareTask:
@@ -116,7 +121,8 @@ class SpareTask:
         """Run work until it first waits. Return what it waits for, or DONE."""
         carried: Any = self._carry(works)
         carried.send(None)  # a task that is cancelled before its first step would not begin what it is to end
-        self.task: asyncio.Task[None] = asyncio.Task(carried, loop=starter.loop, context=self.context)
+        self.task = LentTask(carried, loop=starter.loop, context=self.context)
+        _set_attribute(self.task, "has_attributes", False)
         self.entry: ref[Any] = ref(self.task, _forget)
         """What it is counted by while it carries work on."""
         self.uncount()
@@ -124,7 +130,7 @@ class SpareTask:
 
     def uncount(self) -> None:
         """Nobody's work is in a spare task: it is not counted, and a loop that ends with one has forgotten nothing."""
-        self.task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+        _set_attribute(self.task, "_log_destroy_pending", False)
         _counted.discard(self.entry)
 
     def step(self) -> bool:
@@ -166,6 +172,10 @@ class SpareTask:
         self._ends = True
         self.step()
 
+    def has_context(self, context: Context) -> bool:
+        """Return whether the task began in such a context."""
+        return not (context or self.base) or is_same(self.base, context)
+
     def is_untouched(self, references: int) -> bool:
         """Return whether the work that is over left its task as it was, with so many references to it.
 
@@ -174,7 +184,7 @@ class SpareTask:
         task: Any = self.task
         if getrefcount(task) - 1 != references or getweakrefcount(task) != self._weak_references:
             return False
-        if task._must_cancel or task._callbacks or self._rest.done():  # noqa: SLF001
+        if task._must_cancel or task._callbacks or task.has_attributes or self._rest.done():  # noqa: SLF001
             return False
         # Most hold nothing, before and after.
         return not (self.context or self.base) or is_same(self.context, self.base)
@@ -226,12 +236,15 @@ class SpareTask:
 
     def _is_kept(self) -> bool:
         """Keep the running task, whose work is over, for the next. Return whether that can be done."""
-        if len(self._spares) >= MOST_SPARE or not self.is_untouched(self._references):
+        spares = self._spares
+        if len(spares) >= MOST_SPARE or not self.is_untouched(self._references):
             return False
         if self.task.cancelling():  # of work in place, a cancellation has ended the rest
             return False
+        if spares and not self.has_context(spares[-1].base):
+            return False
         self.uncount()
-        self._spares.append(self)
+        spares.append(self)
         return True
 
 
@@ -276,13 +289,14 @@ class Starter:
             spares.append(SpareTask(self, spares, context))
         spare = spares.pop()
         if (context or spare.base) and not is_same(spare.base, context):
+            spares.clear()  # all have one context: what others hold belongs to calls that are over
             spare = SpareTask(self, spares, context)
         task = spare.task
         task.set_name(name)
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
-        waiting: object = DONE
+        waiting: object = FAILED
         try:
             waiting = spare.context.run(spare.begin, work)
         finally:
@@ -290,9 +304,11 @@ class Starter:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
+            if waiting is FAILED:
+                spare.end()
         if waiting is not DONE:
             spare.waiting = waiting
-            task._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001
+            _set_attribute(task, "_log_destroy_pending", True)
             _counted.add(spare.entry)
             if not spare.step():
                 spare.release_future()

@@ -431,3 +431,35 @@ async def test_work_of_a_loop_that_runs_and_is_blocked_keeps_none_of_another_fro
     await asyncio.sleep(0)
     block()
     assert await first
+
+
+def test_work_of_a_coroutine_outside_of_a_task_comes_back_to_its_own_loop():
+    """Whatever drives it, and though another thread runs a task on another loop meanwhile."""
+    threads, in_other, over = Threads(), threading.Event(), threading.Event()
+
+    async def other():
+        await threads.run(lambda: None)
+        in_other.set()
+        over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(other(),))
+    thread.start()
+    in_other.wait()
+    loop, loops = asyncio.new_event_loop(), []
+
+    def drive():
+        work = Bulkhead(threads).run(lambda: None)
+        future = work.send(None)
+        loops.append(future.get_loop())
+        future.add_done_callback(lambda _: loop.stop())
+        work.close()
+
+    try:
+        loop.call_soon(drive)
+        loop.call_later(10, loop.stop)
+        loop.run_forever()
+    finally:
+        over.set()
+        thread.join()
+        loop.close()
+    assert loops == [loop]

@@ -28,7 +28,6 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.server.calls.slots import Slots
-from ferrule.supervision.start import loop_of_task
 
 logger = logging.getLogger("ferrule.threads")
 
@@ -56,11 +55,13 @@ _forks = Forks()
 class Returns:
     """Takes results from the threads back to one loop, and lets it look at the work that waits."""
 
-    __slots__ = ("_done", "_due", "loop", "threads")
+    __slots__ = ("_done", "_due", "loop", "thread", "threads")
 
-    def __init__(self, threads: Threads, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, threads: Threads) -> None:
         self.threads = threads
-        self.loop = loop
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        """Where the loop runs."""
         self._done: deque[Job] = deque()
         self._due = False
         """Whether the loop was told already that there is something to see to."""
@@ -245,13 +246,13 @@ class Threads:
         return [job for job in jobs if job is not None]
 
     def job(self, work: Work, args: tuple[object, ...], places: Slots | None = None) -> Job:
-        """Make a job for the loop of the running task; it has one of the places or stands in line for one."""
-        loop = loop_of_task()
+        """Make a job for the running loop; it has one of the places or stands in line for one."""
         returns = self._returns
-        if returns is None or returns.loop is not loop:
+        # No question for the running loop, which is a system call before Python 3.12.
+        if returns is None or returns.thread != threading.get_ident() or not returns.loop.is_running():
             self._several_loops = returns is not None
-            returns = self._returns = Returns(self, loop)
-        return Job(returns, work, args, places, loop.create_future(), copy_context())
+            returns = self._returns = Returns(self)
+        return Job(returns, work, args, places, returns.loop.create_future(), copy_context())
 
     def submit(self, job: Job) -> None:
         """Run a job in a thread; raises RuntimeError where there is no thread and none can be had."""
