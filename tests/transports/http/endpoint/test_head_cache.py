@@ -11,9 +11,10 @@ import pytest
 from ferrule import Context, Principal, RequestFacts, Server, Unauthorized, Verifier
 from ferrule.identity.verifier import Certificate
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.http.endpoint.head_cache import Sender, unmistakable
+from ferrule.transports.http.endpoint.head_cache import Sender, ToolCalls, unmistakable
 from ferrule.transports.http.endpoint.router import HttpEndpoint
 from ferrule.transports.http.message import HttpRequest, Known
+from ferrule.transports.http.mirror import peek
 from ferrule.transports.http.settings import EndpointSettings
 
 META = "io.modelcontextprotocol/"
@@ -433,3 +434,24 @@ def test_a_proof_of_possession_is_for_one_request_and_its_head_is_not_remembered
         assert connection.known.decided is None
 
     scene(play, roll)
+
+
+def test_a_verdict_for_all_connections_keeps_nothing_of_a_request_that_failed() -> None:
+    class Failing:
+        draining = False
+
+        class stateless:
+            @staticmethod
+            def take(*_: object) -> None:
+                raise OSError("a fault of ours")
+
+        def mirrored(self, tool: str) -> dict[str, Any]:
+            return {}
+
+    body = json.dumps(call(1, meta=MODERN)).encode()
+    calls = ToolCalls(Failing(), peek(body), b"", None)  # type: ignore[arg-type]
+    request = HttpRequest("POST", "/mcp", "", {b"x-api-key": b"secret"}, body, "192.0.2.7", known=Known())
+    with pytest.raises(OSError, match="ours"):
+        calls.take_first(request, Kept())  # type: ignore[arg-type]
+    assert calls._sender.headers is not request.headers
+    assert not calls._sender.origin.address

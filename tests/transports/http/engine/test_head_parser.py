@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.transports.http.engine import head_parser
 from ferrule.transports.http.engine.head_parser import (
     ALLOW,
     CHUNKED,
@@ -401,6 +402,34 @@ def test_no_id_of_a_session_is_remembered() -> None:
     kept = list(heads._heads.items())
     assert len(kept) == 1
     assert ID not in repr(kept)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "MCP-SESSION-ID: {id}",
+        "Mcp-session-id: {id}",
+        "mcp-session-id:{id}",
+        "mcp-session-id:  {id}",
+        "mcp-session-id: {id} ",
+        "mcp-session-id: {id}" + "x" * 64,
+        "X-Session-Kind: a\r\nmcp-session-id: {id}",
+    ],
+)
+def test_no_id_of_a_session_is_remembered_however_it_is_written(line: str) -> None:
+    heads = RecentHeads(100)
+    raw = head(line.format(id=ID), "Content-Length: 2")
+    assert heads.parse(raw).headers == parse_head(raw, 100).headers
+    assert len(heads) == 0
+
+
+def test_no_id_of_a_session_in_a_query_is_remembered() -> None:
+    heads = RecentHeads(100)
+    raw = head("Content-Length: 2", first=f"POST /messages?session_id={ID} HTTP/1.1")
+    before = head_parser._request_line.cache_info()
+    assert heads.parse(raw).query == f"session_id={ID}"
+    assert len(heads) == 0
+    assert head_parser._request_line.cache_info() == before
 
 
 @pytest.mark.parametrize("line", ["Authorization: Bearer secret", "Expect: 100-continue"])

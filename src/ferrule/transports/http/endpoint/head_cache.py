@@ -176,8 +176,10 @@ class ToolCalls:
             # The next one is judged, so that the connection has a verdict with a sender of its own, and for itself.
             request.known.decided = request.known.of_all = None
         if request.certificate is None:
-            self.take(request, responder)
-            self._sender.forget()
+            try:
+                self.take(request, responder)
+            finally:
+                self._sender.forget()
         else:
             self._endpoint.judge(request, responder)
 

@@ -17,6 +17,9 @@ from ferrule.transports.http.message import Known
 METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE")}
 """Methods that are handed on (RFC 9110 §9.3, RFC 5789); whether a path has them is not for the engine to say."""
 
+SESSION_QUERY = b"session_id="
+"""In a target of HTTP+SSE, before the id of a session."""
+
 ALLOW = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 BAD_TARGET = "the target has characters no target may have"
 OTHER_VERSION = "only HTTP/1.1 and HTTP/1.0 are spoken here"
@@ -122,7 +125,11 @@ class _Lines:
 
 def parse_head(raw: bytes, max_headers: int) -> Head:
     """Read a whole head, the empty line after it included; raises Unacceptable."""
-    method, target, old = parse_request_line(raw[: raw.index(b"\r\n")])
+    line = raw[: raw.index(b"\r\n")]
+    if SESSION_QUERY in line:
+        method, target, old = parse_request_line(line)
+    else:
+        method, target, old = _request_line(line)
     if raw.count(b"\n") - 2 > max_headers:
         raise Unacceptable(431, f"more than {max_headers} headers")
     headers = _read_lines(raw)
@@ -191,7 +198,6 @@ def _cut_at_length(raw: bytes, digits: bytes) -> tuple[bytes, bytes]:
     return b"", b""
 
 
-@lru_cache(256)
 def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
     """Return the method, the target, and whether this is HTTP/1.0; raises Unacceptable."""
     if len(line) > LONGEST_REQUEST_LINE:
@@ -211,6 +217,10 @@ def parse_request_line(line: bytes) -> tuple[str, bytes, bool]:
     if not TARGET.fullmatch(target):
         raise Unacceptable(400, BAD_TARGET)
     return read_method(name), target, version == b"HTTP/1.0"
+
+
+_request_line = lru_cache(256)(parse_request_line)
+"""For lines that name no session."""
 
 
 def read_method(name: bytes) -> str:
@@ -350,7 +360,7 @@ class RecentHeads:
             if session and head.headers.get(SESSION) != _BLANK[: len(session)]:
                 # Several lines of the field are one list, of which only the first was left out.
                 return parse_head(raw, self._max_headers)
-            if self._may_keep(head):
+            if self._may_keep(head) and (session or SESSION not in head.headers):
                 if len(self._heads) >= MOST_RECENT:
                     self._heads.clear()
                 self._heads[blank] = head
@@ -359,6 +369,8 @@ class RecentHeads:
     @staticmethod
     def _may_keep(head: Head) -> bool:
         if len(head.raw) > LONGEST_RECENT or not CREDENTIALS.isdisjoint(head.headers):
+            return False
+        if SESSION_QUERY in head.raw:
             return False
         return head.length != CHUNKED and not head.expects_continue
 
