@@ -933,3 +933,26 @@ def test_a_tool_that_nobody_calls_has_little_ready():
         return query
 
     assert objects_of_tools([look_up] * 100) < 25
+
+
+def test_who_changes_the_schema_of_a_listed_tool_changes_no_other_tool():
+    """What was read of a function is shared by all that are like it; what is published is not."""
+
+    def made(name):
+        def look_up(city: str, days: int = 3) -> dict[str, int]:
+            return {"days": days}
+
+        look_up.__name__ = name
+        return look_up
+
+    one, two = Server("one"), Server("two")
+    one.add_tool(made("first"))
+    one.add_tool(made("second"))
+    two.add_tool(made("third"))
+    changed = one.list_tools()[0]
+    changed.input_schema["properties"].pop("days")
+    changed.output_schema.clear()
+    two.add_tool(made("later"))
+    for tool in (one.list_tools()[1], *two.list_tools()):
+        assert set(tool.input_schema["properties"]) == {"city", "days"}
+        assert tool.output_schema

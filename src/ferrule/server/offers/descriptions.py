@@ -147,7 +147,10 @@ def described(binding: Binding, options: ToolOptions, *, inlines: bool) -> Tool:
 
 def _published(schema: dict[str, Any], inlines: bool, name: str) -> dict[str, Any]:
     if inlines:
-        return inlined(schema, f"the schema of the tool {name!r}")
+        schema = inlined(schema, f"the schema of the tool {name!r}")
+    if type(schema) is dict:  # many tools may have been read as one, and whoever lists this one may change it
+        copied: dict[str, Any] = msgspec.to_builtins(schema)
+        return copied
     return schema
 
 
