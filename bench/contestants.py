@@ -22,6 +22,8 @@ TASK_FLOORS = (SKETCH, EAGER_SKETCH)
 STDIO_FLOORS = (*TASK_FLOORS, BARE_LOOP)
 OWN_STDIO, OWN_BARE, OWN_LAYER = "ferrule-stdio", "ferrule-bare", "ferrule-layer"
 OWN_ROUTED = "ferrule-routed"
+OWN_INLINE = "ferrule-inline"
+"""Ourselves with the plain function of `call_sync` in the event loop, where rmcp runs it too."""
 OWN_BEFORE = "ferrule-before"
 OWN_CACHED, OWN_RS256, OWN_ES256 = "ferrule-cached", "ferrule-rs256", "ferrule-es256"
 OWN_WORKERS = "ferrule-2-workers"
@@ -37,6 +39,7 @@ YARDSTICKS = (
     OWN_BARE,
     OWN_LAYER,
     OWN_ROUTED,
+    OWN_INLINE,
     OWN_BEFORE,
     OWN_WORKERS,
     OWN_STORES,
@@ -125,6 +128,12 @@ def before(checkout: Path) -> Contestant:
     return replace(ferrule(), name=OWN_BEFORE, environment={"PYTHONPATH": str(source)})
 
 
+def inline() -> Contestant:
+    """Return ourselves with a plain function that runs where its call was read, without a thread."""
+    own = ferrule()
+    return replace(own, name=OWN_INLINE, command=(*own.command, "--inline"))
+
+
 def layered() -> list[Contestant]:
     """Return ourselves without middleware, past all composition, and with a layer that only passes on."""
     own = ferrule()
@@ -143,6 +152,7 @@ def contestants() -> list[Contestant]:
     own_source = {"PYTHONPATH": str(PROJECT / "src")}
     return [
         ferrule(),
+        inline(),
         Contestant(SKETCH, (sys.executable, _script("sketch.py"))),
         Contestant(EAGER_SKETCH, (sys.executable, _script("eager_sketch.py")), environment=own_source),
         Contestant(BARE_LOOP, (sys.executable, _script("bare_loop.py"))),

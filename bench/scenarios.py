@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bench.contestants import CONSTANT, FERRULE, STDIO_FLOORS, TASK_FLOORS, Contestant, is_python, layered, routed
+from bench.contestants import (
+    CONSTANT,
+    FERRULE,
+    OWN_INLINE,
+    STDIO_FLOORS,
+    TASK_FLOORS,
+    Contestant,
+    is_python,
+    layered,
+    routed,
+)
 from bench.core_ops import run_sustained, run_workload
 from bench.memory import measure_pair
 from bench.messages import ESCAPES, LISTED_TOOLS, OPERATIONS, OWN_TOOLS, SIZES, Era, Operation, echo_of
@@ -34,7 +44,8 @@ class LoadScenario:
     more: bool = False
     """Whether the servers offer the further tools, and take large messages."""
     floors: tuple[str, ...] = ()
-    """Which of the sketches take part, which have four tools, a resource and nothing else."""
+    """Which of those take part that are not in every scenario: sketches, which have four tools, a resource and nothing
+    else, and ourselves with plain functions in the loop."""
     operations: tuple[tuple[str, Operation], ...] = ()
     """What is asked for, each with the name of its case; without any, the operation of the scenario's name."""
     load: type[Load] = Load
@@ -59,7 +70,7 @@ def _echoes(name: str, phrase: str) -> list[LoadScenario]:
 
 LOADS = (
     LoadScenario("call", BOTH, (1, 2, 4, 64), floors=STDIO_FLOORS),
-    LoadScenario("call_sync", HANDSHAKE, (1, 64), floors=STDIO_FLOORS),
+    LoadScenario("call_sync", HANDSHAKE, (1, 64), "plain functions", floors=(*STDIO_FLOORS, OWN_INLINE)),
     LoadScenario("echo", HANDSHAKE, (64,), floors=STDIO_FLOORS),
     LoadScenario("search", HANDSHAKE, (1, 64), "search", python_only=True),
     LoadScenario("list", HANDSHAKE, (1,), "long list", LISTED_TOOLS - OWN_TOOLS, floors=STDIO_FLOORS),
@@ -93,7 +104,7 @@ def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Re
         speakers = [contestant for contestant in field if era in contestant.eras]
         if first.python_only:
             speakers = [one for one in speakers if is_python(one.name) and one.name not in (*STDIO_FLOORS, CONSTANT)]
-        speakers = [one for one in speakers if one.name in first.floors or one.name not in STDIO_FLOORS]
+        speakers = [one for one in speakers if one.name in first.floors or one.name not in (*STDIO_FLOORS, OWN_INLINE)]
         cases = [case for load in loads for case in load.cases(era)]
         start = partial(Server, era=era, extra_tools=first.extra_tools, more=first.more)
         race(speakers, start, cases, pace, results)
@@ -101,6 +112,7 @@ def run_loads(names: list[str], field: list[Contestant], pace: Pace, results: Re
 
 def run_cold(names: list[str], field: list[Contestant], pace: Pace, results: Results) -> None:
     """Start each server afresh, with its usual tools and with many, and let it answer one initialize."""
+    field = [one for one in field if one.name != OWN_INLINE]
     cases = []
     if "cold" in names:
         cases.append(("cold", COLD_CASE, 0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contestants import BARE_LOOP, FERRULE, TASK_FLOORS, YARDSTICKS, is_native
+from bench.contestants import BARE_LOOP, FERRULE, OWN_INLINE, TASK_FLOORS, YARDSTICKS, is_native
 from bench.floors import Verdict
 from bench.reported import REPORTED
 from bench.results import Results, cpu_of
@@ -87,14 +87,16 @@ def native_table(results: Results) -> str:
         names = results.contestants(scenario, case)
         costs = {name: cpu_of(results.best(scenario, case, name)) for name in names}
         peers = [name for name in names if costs[name] and name not in (FERRULE, *YARDSTICKS)]
-        own = costs.get(FERRULE)
-        if not own or not any(is_native(name) for name in peers):
+        if not any(is_native(name) for name in peers):
             continue
         best = min(peers, key=costs.__getitem__)
-        ratio = costs[best] / own
-        word = "ahead" if ratio > TIE else "behind" if ratio < 1 / TIE else "tie"
         floors = [_least(costs, TASK_FLOORS), _least(costs, (BARE_LOOP,))]
-        rows.append([f"{scenario} {case}", _small(own), _small(costs[best]), best, f"{ratio:.2f}", word, *floors])
+        for name, title in ((FERRULE, f"{scenario} {case}"), (OWN_INLINE, f"{scenario} {case} inline")):
+            own = costs.get(name)
+            if own:
+                ratio = costs[best] / own
+                word = "ahead" if ratio > TIE else "behind" if ratio < 1 / TIE else "tie"
+                rows.append([title, _small(own), _small(costs[best]), best, f"{ratio:.2f}", word, *floors])
     return "\n".join(_lines(rows)) if len(rows) > 1 else ""
 
 

@@ -94,6 +94,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--mode", choices=["session-json", "session-sse", "stateless"], help="how to serve HTTP")
     parser.add_argument("--tools", type=int, default=0, help="how many extra tools to offer")
     parser.add_argument("--more", action="store_true", help="offer the further tools too, and take large messages")
+    parser.add_argument("--inline", action="store_true", help="run plain functions in the event loop, without a thread")
     return parser.parse_args()
 
 

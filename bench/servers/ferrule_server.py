@@ -17,6 +17,7 @@ chosen = options()
 server_options = protection()
 if chosen.more:
     server_options["progress_rate"] = UNLIMITED
+    server_options["max_concurrent_per_session"] = 1024  # as the guide says of tools that wait; no peer has a limit
     server_options["keepalive_interval"] = None  # slow peers have long turns, and nobody answers a ping meanwhile
 if chosen.tools + 3 > 1000:
     server_options["page_size"] = chosen.tools + 3  # a list is one answer, as the peers give it
@@ -29,7 +30,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-@app.tool
+@app.tool(inline=chosen.inline)
 def add_sync(a: int, b: int) -> int:
     """Add two integers in a plain function."""
     return a + b

@@ -43,7 +43,7 @@ _forget: Callable[[ref[Any]], None] = _all_tasks._remove  # noqa: SLF001
 REFERENCES = 4
 """How often a running task is referred to that nobody has kept: by asyncio, what woke it, its spare, and who counts."""
 
-MOST_SPARE = 128
+MOST_SPARE = 1024
 """How many tasks without work are kept."""
 
 NATIVE = sys.version_info >= (3, 12)
