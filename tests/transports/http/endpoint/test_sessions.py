@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.identity.principal import Principal
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.sessions import (
@@ -58,7 +59,7 @@ class Table:
 
     def use(self, *sessions: Any) -> None:
         for session in sessions:
-            assert self.sessions.find(session.id.encode(), session.principal) is session
+            assert self.sessions.find(session.id.encode(), session.binding) is session
 
     def at(self, now: float) -> Table:
         self.shared.now = now
@@ -716,6 +717,23 @@ def test_a_session_of_another_process_is_held_by_its_principal_or_its_address(
     session = greeting_table().sessions.adopt(record)
     assert session is not None
     assert session.owner == owner
+
+
+def test_a_session_of_another_process_is_found_by_its_binding_and_not_by_its_principal() -> None:
+    ada = Principal(issuer="https://issuer.example", subject="ada", client="editor")
+    origin = Origin("http", "192.0.2.7", principal=ada.key, identity=ada)
+    before = greeting_table()
+    before.sessions.mark = "w1."
+    session = before.sessions.prepare(origin)
+    before.sessions.add(session, b"{}", origin)
+    record = before.sessions.record(session, ())
+    assert (record.binding, record.principal) == (ada.binding, ada.key)
+    after = greeting_table()
+    adopted = after.sessions.adopt(record)
+    assert adopted is not None
+    for other in (ada.key, None, ""):
+        assert after.sessions.find(record.id.encode(), other) is None
+    assert after.sessions.find(record.id.encode(), ada.binding) is adopted
 
 
 def test_no_two_owners_of_a_session_give_its_streams_the_same_name() -> None:

@@ -125,7 +125,7 @@ class HeadCache:
 
     def renew(self, identity: Principal | None) -> bool:
         """Take what was found out of the sender anew. Return whether the session is still theirs."""
-        if self._session.principal != (None if identity is None else identity.binding):
+        if self._session.binding != (None if identity is None else identity.binding):
             return False
         self._sender.renew(identity)
         return True

@@ -57,22 +57,22 @@ class HttpSession:
         "_finished",
         "_own",
         "_tag",
+        "binding",
         "id",
         "life",
         "link",
         "over",
         "polls",
-        "principal",
         "shared",
         "started",
         "used",
     )
 
-    def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
+    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: Streaming) -> None:
         self.id = identity
         self.link = link
-        self.principal = principal
-        """What it is bound to (`Origin.binding`): whoever opened it, and nobody else, finds it again."""
+        self.binding = binding
+        """What it is bound to (`Origin.binding`): only the principal that opened it finds it again."""
         self.shared = shared
         self.started = self.used = shared.now
         self.polls = self.over = False

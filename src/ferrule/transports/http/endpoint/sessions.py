@@ -52,8 +52,8 @@ class EndpointSession(HttpSession):
     ages_while_read = True
     """Whether it can grow too old while somebody reads a stream of it: most clients always do."""
 
-    def __init__(self, identity: str, link: Receiver, principal: str | None, shared: Streaming) -> None:
-        super().__init__(identity, link, principal, shared)
+    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: Streaming) -> None:
+        super().__init__(identity, link, binding, shared)
         self.standing = SessionChannel(self)
         self.owner = ""
         """On whose account it is: the principal's, or the address it was opened from."""
@@ -255,7 +255,7 @@ class Sessions:
         self._total += session.size
         if self.mark or self._ended is not None:
             self._records[session.id] = MovedSession(
-                session.id, introduction, [], session.principal, origin.principal, origin.address
+                session.id, introduction, [], session.binding, origin.principal, origin.address
             )
         if self._eviction is not None:
             self._eviction.added(session)
@@ -267,7 +267,7 @@ class Sessions:
     def find(self, identity: bytes, binding: str | None) -> EndpointSession | None:
         """Return a session to the principal it is bound to; to anybody else it does not exist."""
         session = self._open.get(identity.decode("latin-1"))
-        if session is None or session.principal != binding or session.over:
+        if session is None or session.binding != binding or session.over:
             return None
         session.used = self._shared.now
         if session.unused:
