@@ -24,7 +24,7 @@ CLIENT = "The client"
 STDIO = "A tools/call over stdio"
 SESSION = "A POST of the handshake era whose head was seen before"
 HTTP2 = "The same over HTTP/2"
-STATELESS = "A POST of the stateless era whose head came of late"
+STATELESS = "A POST of the stateless era whose head was seen recently"
 
 
 def steps(page: str, heading: str) -> list[str]:
