@@ -20,11 +20,12 @@ VALUE = re.compile(r"[\t -~]*")
 """What the value of a header of ours may hold; nothing in it ends a line."""
 
 
-class Known(Struct, eq=False):
+class HeadDecision(Struct, eq=False):
     """What was decided about a head, for the next request on the connection whose head differs only in its length."""
 
-    decided: Callable[[HttpRequest, Responder], None] | None = None
-    of_all: Known | None = None
+    take: Callable[[HttpRequest, Responder], None] | None = None
+    """Takes the next request; None while nothing is decided."""
+    shared: HeadDecision | None = None
     """What was decided about the same head for every connection, whatever session it names; None where no other
     connection is told of it."""
 
@@ -43,11 +44,12 @@ class HttpRequest(Struct, eq=False):
     secure: bool = False
     root: str = ""
     """Where we are mounted: what stands before `path` in the client's URL."""
-    known: Known | None = None
+    decision: HeadDecision | None = None
+    """What was decided about its head; None where no other request has the same."""
     identity: Principal | None = None
     """Who sent it, once that is settled (`Callers`); None for nobody in particular."""
-    until: float = math.inf
-    """Until when what was found out of its sender holds for the next request with the same head."""
+    verdict_expires: float = math.inf
+    """When the verdict on the sender expires, for later requests with the same head."""
     recheck_at: float = math.inf
     """When a stream that it opens ends, so that its reader comes back and is verified anew."""
     scope: Mapping[str, Any] | None = None

@@ -11,9 +11,9 @@ import pytest
 from ferrule import Context, Principal, RequestFacts, Server, Unauthorized, Verifier
 from ferrule.identity.verifier import Certificate
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.http.endpoint.head_cache import Sender, ToolCalls, unmistakable
+from ferrule.transports.http.endpoint.head_cache import Sender, ToolCallVerdict, unmistakable
 from ferrule.transports.http.endpoint.router import HttpEndpoint
-from ferrule.transports.http.message import HttpRequest, Known
+from ferrule.transports.http.message import HeadDecision, HttpRequest
 from ferrule.transports.http.mirror import peek
 from ferrule.transports.http.settings import EndpointSettings
 
@@ -49,16 +49,16 @@ class Kept:
 class Connection:
     """Requests that all have the same head, as one connection brings them."""
 
-    def __init__(self, doors: HttpEndpoint, *, of_all: Known | None = None, **headers: str) -> None:
+    def __init__(self, doors: HttpEndpoint, *, shared: HeadDecision | None = None, **headers: str) -> None:
         self._doors = doors
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         self._headers = {b"host": b"localhost", b"content-type": b"application/json", b"accept": BOTH, **named}
-        self.known = Known() if of_all is None else Known(of_all.decided, of_all)
+        self.decision = HeadDecision() if shared is None else HeadDecision(shared.take, shared)
 
     def post(self, message: Any, address: str = "127.0.0.1", certificate: Certificate | None = None) -> Kept:
         kept = Kept()
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
-        request = HttpRequest("POST", "/mcp", "", self._headers, body, address, known=self.known)
+        request = HttpRequest("POST", "/mcp", "", self._headers, body, address, decision=self.decision)
         request.certificate = certificate
         self._doors.handle(request, kept)  # type: ignore[arg-type]
         return kept
@@ -156,17 +156,17 @@ def session(doors: HttpEndpoint) -> tuple[Connection, str]:
     return Connection(doors, mcp_session_id=identity), identity
 
 
-def modern(doors: HttpEndpoint, name: str = "add", of_all: Known | None = None) -> Connection:
-    return Connection(doors, of_all=of_all, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
+def modern(doors: HttpEndpoint, name: str = "add", shared: HeadDecision | None = None) -> Connection:
+    return Connection(doors, shared=shared, mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=name)
 
 
 def test_a_head_judged_on_one_connection_is_not_judged_for_the_first_call_on_the_next() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        first = modern(doors, "whence", of_all).post(call(1, "whence", MODERN), "10.0.0.1")
+        shared = HeadDecision()
+        first = modern(doors, "whence", shared).post(call(1, "whence", MODERN), "10.0.0.1")
         judged: list[HttpRequest] = []
         doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
-        other = modern(doors, "whence", of_all)
+        other = modern(doors, "whence", shared)
         second = other.post(call(2, "whence", MODERN), "10.0.0.2")
         assert judged == []
         third = other.post(call(3, "whence", MODERN), "10.0.0.2")
@@ -175,7 +175,7 @@ def test_a_head_judged_on_one_connection_is_not_judged_for_the_first_call_on_the
         assert len(judged) == 1
         texts = [kept.json["result"]["content"][0]["text"] for kept in (first, second, third, fourth)]
         assert texts == ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.2"]
-        mismatch = modern(doors, "whence", of_all).post(call(5, meta=MODERN, a=1, b=2))
+        mismatch = modern(doors, "whence", shared).post(call(5, meta=MODERN, a=1, b=2))
         assert (mismatch.status, mismatch.json["error"]["code"]) == (400, -32020)
 
     scene(play)
@@ -191,18 +191,18 @@ def _noting(judge: Any, judged: list[HttpRequest]) -> Any:
 
 def test_no_verdict_on_a_head_is_shared_where_callers_are_verified() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        assert modern(doors, "me", of_all).post(call(1, "me", MODERN)).status == 200
-        assert of_all.decided is None
+        shared = HeadDecision()
+        assert modern(doors, "me", shared).post(call(1, "me", MODERN)).status == 200
+        assert shared.take is None
 
     scene(play, Roll())
 
 
 def test_whoever_shows_a_certificate_is_verified_though_its_head_is_known_for_all() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        modern(doors, "add", of_all).post(call(1, meta=MODERN, a=1, b=2))
-        assert of_all.decided is not None
+        shared = HeadDecision()
+        modern(doors, "add", shared).post(call(1, meta=MODERN, a=1, b=2))
+        assert shared.take is not None
         admitted: list[HttpRequest] = []
 
         def admit(request: HttpRequest, responder: Any, handle: Any) -> None:
@@ -211,7 +211,7 @@ def test_whoever_shows_a_certificate_is_verified_though_its_head_is_known_for_al
 
         doors.callers.admit = admit  # type: ignore[method-assign]
         certificate = Certificate({})
-        assert modern(doors, "add", of_all).post(call(2, meta=MODERN, a=1, b=2), certificate=certificate).status == 200
+        assert modern(doors, "add", shared).post(call(2, meta=MODERN, a=1, b=2), certificate=certificate).status == 200
         assert len(admitted) == 1
 
     scene(play)
@@ -219,20 +219,20 @@ def test_whoever_shows_a_certificate_is_verified_though_its_head_is_known_for_al
 
 def test_the_head_of_a_handshake_is_judged_once_for_all_connections() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
+        shared = HeadDecision()
+        assert Connection(doors, shared=shared).post(INITIALIZE).status == 200
         judged: list[HttpRequest] = []
         doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
         for _ in range(2):
-            connection = Connection(doors, of_all=of_all)
+            connection = Connection(doors, shared=shared)
             opened = [connection.post(INITIALIZE) for _ in range(2)]
             assert [kept.status for kept in opened] == [200, 200]
             assert len({kept.head for kept in opened}) == 2
         assert judged == []
         assert len(doors.sessions) == 5
-        unreadable = Connection(doors, of_all=of_all).post(b"{")
+        unreadable = Connection(doors, shared=shared).post(b"{")
         assert (unreadable.status, unreadable.json["error"]["code"]) == (400, -32700)
-        ordinary = Connection(doors, of_all=of_all).post(call(1, a=1, b=2))
+        ordinary = Connection(doors, shared=shared).post(call(1, a=1, b=2))
         assert (ordinary.status, ordinary.json["error"]["code"]) == (400, -32600)
         assert judged == []
 
@@ -241,18 +241,18 @@ def test_the_head_of_a_handshake_is_judged_once_for_all_connections() -> None:
 
 def test_heads_that_differ_in_their_session_share_a_verdict_and_no_session() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
+        shared = HeadDecision()
         judged: list[HttpRequest] = []
         sessions = [session(doors)[1] for _ in range(3)]
-        first = Connection(doors, of_all=of_all, mcp_session_id=sessions[0])
+        first = Connection(doors, shared=shared, mcp_session_id=sessions[0])
         assert first.post(call(1, a=1, b=2)).status == 200
         doors.guard.judge = _noting(doors.guard.judge, judged)  # type: ignore[method-assign]
         for identity in sessions[1:]:
-            other = Connection(doors, of_all=of_all, mcp_session_id=identity)
+            other = Connection(doors, shared=shared, mcp_session_id=identity)
             assert [other.post(call(number, a=1, b=2)).status for number in range(2)] == [200, 200]
         assert judged == []
         doors.sessions.end(next(iter(doors.sessions)))
-        ended = Connection(doors, of_all=of_all, mcp_session_id=sessions[0])
+        ended = Connection(doors, shared=shared, mcp_session_id=sessions[0])
         assert (ended.post(call(1, a=1, b=2)).status, first.post(call(2, a=1, b=2)).status) == (404, 404)
 
     scene(play)
@@ -265,42 +265,42 @@ def test_a_head_that_is_refused_is_refused_on_every_connection() -> None:
             (415, {"content_type": "text/plain"}),
             (406, {"accept": "text/html"}),
         ):
-            of_all = Known()
+            shared = HeadDecision()
             for _ in range(2):
-                assert Connection(doors, of_all=of_all, **headers).post(INITIALIZE).status == status
-            assert of_all.decided is None
+                assert Connection(doors, shared=shared, **headers).post(INITIALIZE).status == status
+            assert shared.take is None
 
     scene(play)
 
 
 def test_what_does_not_follow_from_a_head_is_looked_at_each_time() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
+        shared = HeadDecision()
+        assert Connection(doors, shared=shared).post(INITIALIZE).status == 200
         too_large = b" " * (doors.settings.max_body_size + 1)
-        assert Connection(doors, of_all=of_all).post(too_large).status == 413
+        assert Connection(doors, shared=shared).post(too_large).status == 413
         doors.draining = True
-        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 503
+        assert Connection(doors, shared=shared).post(INITIALIZE).status == 503
 
     scene(play)
 
 
 def test_no_head_of_a_handshake_is_known_for_all_where_callers_are_verified() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        assert Connection(doors, of_all=of_all).post(INITIALIZE).status == 200
-        assert of_all.decided is None
+        shared = HeadDecision()
+        assert Connection(doors, shared=shared).post(INITIALIZE).status == 200
+        assert shared.take is None
 
     scene(play, Roll())
 
 
 def test_a_certificate_is_verified_though_the_head_of_the_handshake_is_known_for_all() -> None:
     async def play(doors: HttpEndpoint) -> None:
-        of_all = Known()
-        Connection(doors, of_all=of_all).post(INITIALIZE)
+        shared = HeadDecision()
+        Connection(doors, shared=shared).post(INITIALIZE)
         admitted: list[HttpRequest] = []
         doors.callers.admit = lambda request, responder, handle: admitted.append(request)  # type: ignore[method-assign]
-        Connection(doors, of_all=of_all).post(INITIALIZE, certificate=Certificate({}))
+        Connection(doors, shared=shared).post(INITIALIZE, certificate=Certificate({}))
         assert len(admitted) == 1
 
     scene(play)
@@ -312,7 +312,7 @@ def test_the_second_request_takes_the_short_way_and_is_answered_alike(era: str) 
         connection = session(doors)[0] if era == "handshake" else modern(doors)
         meta = None if era == "handshake" else MODERN
         first = connection.post(call(1, a=1, b=2, meta=meta))
-        assert connection.known.decided is not None
+        assert connection.decision.take is not None
         second = connection.post(call(2, a=3, b=4, meta=meta))
         assert [first.json["result"]["structuredContent"], second.json["result"]["structuredContent"]] == [
             {"result": 3},
@@ -408,7 +408,7 @@ def test_a_sender_is_verified_for_each_request_though_its_head_is_known(era: str
         meta = None if era == "handshake" else MODERN
         for number in (1, 2):
             assert connection.post(call(number, "me", meta=meta)).json["result"]["content"][0]["text"] == "roll#ada"
-            assert connection.known.decided is not None
+            assert connection.decision.take is not None
         opening = 1 if era == "handshake" else 0
         assert roll.asked == opening + 2
         roll.verdict = Unauthorized("Unauthorized: not any more")
@@ -431,7 +431,7 @@ def test_a_proof_of_possession_is_for_one_request_and_its_head_is_not_remembered
     async def play(doors: HttpEndpoint) -> None:
         connection = modern(doors)
         assert connection.post(call(1, a=1, b=2, meta=MODERN)).status == 200
-        assert connection.known.decided is None
+        assert connection.decision.take is None
 
     scene(play, roll)
 
@@ -449,8 +449,8 @@ def test_a_verdict_for_all_connections_keeps_nothing_of_a_request_that_failed() 
             return {}
 
     body = json.dumps(call(1, meta=MODERN)).encode()
-    calls = ToolCalls(Failing(), peek(body), b"", None)  # type: ignore[arg-type]
-    request = HttpRequest("POST", "/mcp", "", {b"x-api-key": b"secret"}, body, "192.0.2.7", known=Known())
+    calls = ToolCallVerdict(Failing(), peek(body), b"", None)  # type: ignore[arg-type]
+    request = HttpRequest("POST", "/mcp", "", {b"x-api-key": b"secret"}, body, "192.0.2.7", decision=HeadDecision())
     with pytest.raises(OSError, match="ours"):
         calls.take_first(request, Kept())  # type: ignore[arg-type]
     assert calls._sender.headers is not request.headers

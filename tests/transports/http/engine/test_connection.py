@@ -390,10 +390,10 @@ def test_what_was_decided_about_a_head_is_there_for_the_next_request_with_it() -
     for body in (b"one", b"two", b"three"):
         bench.feed(POST % len(body) + body)
     bench.feed(GET)
-    known = [each.known for each in bench.requests]
-    assert known[0] is not None
-    assert known[0] is known[1] is known[2]
-    assert known[3] is not known[0]
+    decisions = [each.decision for each in bench.requests]
+    assert decisions[0] is not None
+    assert decisions[0] is decisions[1] is decisions[2]
+    assert decisions[3] is not decisions[0]
 
 
 def test_a_repeated_head_with_another_length_may_come_in_pieces_and_with_more_behind_it() -> None:

@@ -320,18 +320,18 @@ def test_a_head_that_came_before_is_the_same_but_for_what_is_known_about_it() ->
     heads = RecentHeads(100)
     raw = head("Content-Length: 5", "Connection: close")
     first = heads.parse(raw)
-    first.known.decided = lambda request, responder: None
+    first.decision.take = lambda request, responder: None
     second = heads.parse(raw)
     assert (second.raw, second.method, second.path, second.query) == (raw, "POST", "/mcp", "a=b")
     assert (second.length, second.keep_alive, second.old, second.plain) == (5, False, False, False)
     assert (second.stem, second.tail, second.headers) == (first.stem, first.tail, first.headers)
-    assert second.known.decided is None
+    assert second.decision.take is None
     assert second.headers is not first.headers
-    assert second.known.of_all is first.known.of_all
+    assert second.decision.shared is first.decision.shared
     assert len(heads) == 1
-    assert first.known.of_all is not None
-    first.known.of_all.decided = print
-    assert heads.parse(raw).known.decided is print
+    assert first.decision.shared is not None
+    first.decision.shared.take = print
+    assert heads.parse(raw).decision.take is print
 
 
 ID, OTHER_ID = "ooXoZ-_.0123", "pp-YZabcd.._"
@@ -355,7 +355,7 @@ def test_heads_of_two_sessions_are_one_and_each_is_read_as_if_it_were_the_first(
         found = heads.parse(raw)
         alone = parse_head(raw, 100)
         for member in alone.__struct_fields__:
-            if member != "known":
+            if member != "decision":
                 assert getattr(found, member) == getattr(alone, member), member
         assert found.headers[b"mcp-session-id"] == session.encode()
     assert len(heads) == 1

@@ -173,7 +173,7 @@ class Callers:
                 until = 0.0
             elif verdict.expires is not None and verdict.expires < until:
                 until = verdict.expires
-        request.until = until
+        request.verdict_expires = until
         if verifier.recheck:
             request.recheck_at = now + verifier.recheck
 

@@ -99,8 +99,8 @@ class Endpoint(Protocol):
         """Return which arguments of a tool its HTTP headers mirror."""
 
 
-class HeadCache:
-    """Posts to one session, with a head that was judged."""
+class SessionVerdict:
+    """Takes posts to one session, with a head that was judged."""
 
     __slots__ = ("_head", "_judge", "_sender", "_session", "_take")
 
@@ -131,8 +131,8 @@ class HeadCache:
         return True
 
 
-class ToolCalls:
-    """Calls of one tool in the stateless era, with a head that was judged."""
+class ToolCallVerdict:
+    """Takes calls of one tool in the stateless era, with a head that was judged."""
 
     __slots__ = ("_endpoint", "_head", "_mirrored", "_name", "_sender", "_take", "_version")
 
@@ -172,9 +172,11 @@ class ToolCalls:
 
     def take_first(self, request: HttpRequest, responder: Responder) -> None:
         """Take the first call on a connection, whose head was judged on another."""
-        if request.known is not None:
+        decision = request.decision
+        if decision is not None:
             # The next one is judged, so that the connection has a verdict with a sender of its own, and for itself.
-            request.known.decided = request.known.of_all = None
+            decision.take = None
+            decision.shared = None
         if request.certificate is None:
             try:
                 self.take(request, responder)
@@ -189,8 +191,8 @@ class ToolCalls:
         return True
 
 
-class JudgedHead:
-    """Requests with a head that was judged before; whatever does not follow from it is looked at each time."""
+class EndpointVerdict:
+    """Takes requests with a head that was judged before; whatever does not follow from it is looked at each time."""
 
     __slots__ = ("_head", "_judge", "_proceed")
 
@@ -207,17 +209,17 @@ class JudgedHead:
             self._judge(request, responder)
 
 
-class Expiring:
-    """What was decided about a head, whose sender is verified anew when the verdict on it is too old."""
+class ExpiringVerdict:
+    """Takes requests with a head that was judged, and verifies their sender anew when the verdict on it has expired."""
 
-    __slots__ = ("_callers", "_clock", "_decided", "_facts", "_headers", "_judge", "_until")
+    __slots__ = ("_callers", "_clock", "_expires", "_facts", "_headers", "_judge", "_verdict")
 
-    def __init__(self, endpoint: Endpoint, decided: HeadCache | ToolCalls, until: float) -> None:
+    def __init__(self, endpoint: Endpoint, verdict: SessionVerdict | ToolCallVerdict, expires: float) -> None:
         self._clock = endpoint.clock
         self._callers = endpoint.callers
         self._judge = endpoint.judge
-        self._decided = decided
-        self._until = until
+        self._verdict = verdict
+        self._expires = expires
         self._headers: dict[bytes, bytes] = {}
         """Of the request that was last verified: a head is a connection's own, so its facts are too."""
         self._facts = NO_FACTS
@@ -225,8 +227,8 @@ class Expiring:
 
     def take(self, request: HttpRequest, responder: Responder) -> None:
         """Take one request, after its sender was verified again where the verdict is too old."""
-        if self._clock() < self._until:
-            self._decided.take(request, responder)
+        if self._clock() < self._expires:
+            self._verdict.take(request, responder)
             return
         if request.headers is not self._headers:
             self._facts = self._callers.facts(request)
@@ -234,40 +236,40 @@ class Expiring:
         self._callers.verify(request, responder, self._verified, self._facts)
 
     def _verified(self, request: HttpRequest, responder: Responder) -> None:
-        self._until = request.until
-        if self._decided.renew(request.identity):
-            self._decided.take(request, responder)
+        self._expires = request.verdict_expires
+        if self._verdict.renew(request.identity):
+            self._verdict.take(request, responder)
         else:
             self._judge(request, responder)
 
 
-def remember(endpoint: Endpoint, request: HttpRequest, decided: HeadCache | ToolCalls) -> None:
+def remember(endpoint: Endpoint, request: HttpRequest, verdict: SessionVerdict | ToolCallVerdict) -> None:
     """Let the next request with the same head take the short way; its sender may have to be verified anew."""
-    known = request.known
-    if known is None:
+    decision = request.decision
+    if decision is None:
         return
-    if request.until == math.inf:
-        known.decided = decided.take
-    elif request.until > 0:
-        known.decided = Expiring(endpoint, decided, request.until).take
+    if request.verdict_expires == math.inf:
+        decision.take = verdict.take
+    elif request.verdict_expires > 0:
+        decision.take = ExpiringVerdict(endpoint, verdict, request.verdict_expires).take
     else:
         # A proof of possession is for one request, and no other has this head.
-        known.decided = None
+        decision.take = None
 
 
 def remember_judged(endpoint: Endpoint, request: HttpRequest, proceed: Proceed, head: bytes) -> None:
     """Judge the same head no more, on this connection or any other, where everybody may call."""
-    known = request.known
-    if known is not None and endpoint.callers.open_to_all and request.certificate is None:
-        known.decided = JudgedHead(endpoint, proceed, head).take
-        if known.of_all is not None:
-            known.of_all.decided = known.decided
+    decision = request.decision
+    if decision is not None and endpoint.callers.open_to_all and request.certificate is None:
+        decision.take = EndpointVerdict(endpoint, proceed, head).take
+        if decision.shared is not None:
+            decision.shared.take = decision.take
 
 
 def remember_for_all(endpoint: Endpoint, request: HttpRequest, body: mirror.Peek, head: bytes) -> None:
     """Let the first call with the same head on any connection take the short way, where everybody may call."""
-    known = request.known
-    if known is None or known.of_all is None:
+    decision = request.decision
+    if decision is None or decision.shared is None:
         return
     if endpoint.callers.open_to_all and request.certificate is None:
-        known.of_all.decided = ToolCalls(endpoint, body, head, None).take_first
+        decision.shared.take = ToolCallVerdict(endpoint, body, head, None).take_first

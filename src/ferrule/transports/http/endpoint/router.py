@@ -22,9 +22,9 @@ from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.handshake import HandshakeEndpoint
 from ferrule.transports.http.endpoint.head_cache import (
     UNREADABLE,
-    HeadCache,
     Proceed,
-    ToolCalls,
+    SessionVerdict,
+    ToolCallVerdict,
     remember,
     remember_for_all,
     remember_judged,
@@ -238,10 +238,10 @@ class HttpEndpoint:
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request, now or later."""
-        known = request.known
-        decided = None if known is None else known.decided
-        if decided is not None:
-            decided(request, responder)
+        decision = request.decision
+        take = None if decision is None else decision.take
+        if take is not None:
+            take(request, responder)
         else:
             self.judge(request, responder)
 
@@ -259,7 +259,7 @@ class HttpEndpoint:
 
     def answer(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request whose sender is verified, as one that another worker or node has passed on."""
-        request.known = None  # another listener may have read its head: what is decided here is not for that one
+        request.decision = None  # another listener may have read its head: what is decided here is not for that one
         self.routes.get(request.path, self._mcp)(request, responder)
 
     def _mcp(self, request: HttpRequest, responder: Responder) -> None:
@@ -311,7 +311,7 @@ class HttpEndpoint:
         elif self.handshake.speaks(request):
             session = self.handshake.post(request, responder, head)
             if session is not None:
-                remember(self, request, HeadCache(self, session, head, request.identity))
+                remember(self, request, SessionVerdict(self, session, head, request.identity))
         else:
             self._closer_look(request, responder, head)
 
@@ -320,7 +320,7 @@ class HttpEndpoint:
     ) -> None:
         fits = self.stateless.post(request, body, responder, head)
         if fits and body is not None and body.method == "tools/call":
-            remember(self, request, ToolCalls(self, body, head, request.identity))
+            remember(self, request, ToolCallVerdict(self, body, head, request.identity))
             remember_for_all(self, request, body, head)
 
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:

@@ -380,7 +380,7 @@ class Connection(Incoming, asyncio.Protocol):
         handle = engine_state.handle
         answer = self.answer = make(self, head)
         request = HttpRequest(
-            head.method, head.path, head.query, head.headers, body, self.address, engine_state.secure, "", head.known
+            head.method, head.path, head.query, head.headers, body, self.address, engine_state.secure, "", head.decision
         )
         if self.certificate is not None:
             request.certificate = self.certificate

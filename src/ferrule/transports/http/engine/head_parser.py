@@ -12,7 +12,7 @@ from functools import lru_cache
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from msgspec import Struct, field
 
-from ferrule.transports.http.message import Known
+from ferrule.transports.http.message import HeadDecision
 
 METHODS = {name.encode(): name for name in ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", "TRACE")}
 """Methods that are handed on (RFC 9110 §9.3, RFC 5789); whether a path has them is not for the engine to say."""
@@ -91,7 +91,7 @@ class Head(Struct, frozen=True, eq=False):
     stem: bytes = b""
     """What stands before the digits of the content-length, where they were found; and what stands after them."""
     tail: bytes = b""
-    known: Known = field(default_factory=Known)
+    decision: HeadDecision = field(default_factory=HeadDecision)
 
 
 def written_again(head: Head, body: bytes) -> bytes:
@@ -160,32 +160,32 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     )
 
 
-def parse_again(known: Head, data: bytes, at: int) -> Head | None:
-    """Read the head at a place if it is a known one but for the digits of its content-length; None if not.
+def parse_again(previous: Head, data: bytes, at: int) -> Head | None:
+    """Read the head at a place if it is the previous one but for the digits of its content-length; None if not.
 
     Clients repeat themselves, and comparing is many times cheaper than parsing.
     """
-    if not known.stem or not data.startswith(known.stem, at):
+    if not previous.stem or not data.startswith(previous.stem, at):
         return None
-    start = at + len(known.stem)
+    start = at + len(previous.stem)
     end = data.find(b"\r", start, start + _LONGEST_LENGTH + 1)
     digits = data[start:end]
-    if end < 0 or not digits.isdigit() or not data.startswith(known.tail, end):
+    if end < 0 or not digits.isdigit() or not data.startswith(previous.tail, end):
         return None
     return Head(
-        data[at : end + len(known.tail)],
-        known.method,
-        known.path,
-        known.query,
-        {**known.headers, b"content-length": digits},
+        data[at : end + len(previous.tail)],
+        previous.method,
+        previous.path,
+        previous.query,
+        {**previous.headers, b"content-length": digits},
         int(digits),
-        known.keep_alive,
-        known.old,
+        previous.keep_alive,
+        previous.old,
         False,
-        known.plain,
-        known.stem,
-        known.tail,
-        known.known,
+        previous.plain,
+        previous.stem,
+        previous.tail,
+        previous.decision,
     )
 
 
@@ -335,8 +335,8 @@ class RecentHeads:
     """Parses heads, and remembers a bounded number of them: the short connections of one program all send the same.
 
     Only bytes that were judged acceptable are here, and they are judged the same wherever they come from. What depends
-    on the connection is in its own `Head.known`, what does not in `Known.of_all`. No head with credentials is kept, and
-    no id of a session: heads that differ in nothing else, and have ids of the same length, are one.
+    on the connection is in its own `Head.decision`, what does not in `HeadDecision.shared`. No head with credentials is
+    kept, and no id of a session: heads that differ in nothing else, and have ids of the same length, are one.
     """
 
     __slots__ = ("_heads", "_max_headers")
@@ -395,7 +395,7 @@ def _without_session(raw: bytes) -> tuple[bytes, bytes]:
 
 def _own(head: Head, raw: bytes, session: bytes) -> Head:
     """Return the same head for one connection, with the id of its session, and with what is known of it for all."""
-    of_all = head.known
+    shared = head.decision
     headers = head.headers.copy()
     stem = head.stem
     tail = head.tail
@@ -419,5 +419,5 @@ def _own(head: Head, raw: bytes, session: bytes) -> Head:
         head.plain,
         stem,
         tail,
-        Known(of_all.decided, of_all),
+        HeadDecision(shared.take, shared),
     )
