@@ -120,7 +120,7 @@ class InvalidParams(Refusal):
 
 
 class Internal(Refusal):
-    """We failed; the details are in our log under the reference in `data`."""
+    """Answering the request failed. Where `data` has a reference, the log has the details under it."""
 
 
 class NotInitialized(InvalidRequest):
@@ -318,11 +318,11 @@ class CallFailed(FerruleError):
 
 
 class TimedOut(CallFailed):
-    """No answer came in time; the peer was told to stop, and it still answers pings."""
+    """No answer came within the time limit. Where the peer was pinged, the message says that it still answers."""
 
 
 class ConnectionTimedOut(TimedOut):
-    """No answer came in time and the peer does not answer pings either."""
+    """No answer came within the time limit, and the peer does not answer anything else either."""
 
 
 class Cancelled(CallFailed):

@@ -77,7 +77,7 @@ class Account:
     def take_little(self, amount: int) -> bool:
         """Debit a small amount, for which the account may be overdrawn. Return whether there was room."""
         account: Account | None = self
-        while account is not None:  # every call that waits in line comes by here
+        while account is not None:  # on the path of every call that waits in line
             if account.held >= account.brim:
                 self._count_refusal(account)
                 return False
@@ -102,7 +102,7 @@ class Account:
     def add(self, amount: int) -> None:
         """Debit an amount that is held already, whether there is room or not."""
         account: Account | None = self
-        while account is not None:  # every call that waits comes by here
+        while account is not None:  # on the path of every call that waits
             account.held = held = account.held + amount
             if held > account.most:  # noqa: PLR1730  # as above
                 account.most = held

@@ -44,7 +44,7 @@ class Need(BaseException):
 
 
 class JournalEntry(Struct, array_like=True):
-    """One remembered answer or deed: the fingerprint of its question and its JSON."""
+    """One remembered answer or step result: the fingerprint of its question and its JSON."""
 
     digest: str
     value: Raw

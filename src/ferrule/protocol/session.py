@@ -125,7 +125,7 @@ class Session:
         self.handshake = eras.handshake
         self.stateless = eras.stateless
         self.admitted: frozenset[str] = NONE_ADMITTED
-        """The methods the agreed peer may ask without more ado; empty before the handshake."""
+        """The methods the agreed peer may ask without further checks; empty before the handshake."""
         self.methods = methods
         self.offers: Callable[[str], bool] = _everything
         """Whether this side declares a capability: what it does not is told before what is wrong with the params."""
@@ -144,10 +144,10 @@ class Session:
         """Requests of ours that were answered with a task, whose progress is still told."""
         self.next_id = 1
         self.withheld: Mapping[str, Method] | None = None
-        """What the peer may ask, while it looks as if it may ask nothing (see `withhold`)."""
+        """What the peer may ask, while no request of its is admitted (see `withhold`)."""
 
     def withhold(self) -> None:
-        """Admit no request for now: the peer answered as those do who may only answer."""
+        """Admit no request for now: who answers `server/discover` is a stateless server, which may send none."""
         if self.withheld is None:
             self.withheld = self.methods
             self.methods = NO_METHODS

@@ -1,4 +1,4 @@
-"""Method to handler: middleware composed once, and the one place where an exception becomes a reply."""
+"""Composes middleware once, and turns what a handler raised into an outcome."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Dispatcher:
                 call.answers = call.era.recall(call)
             outcome = call.era.shape_result(call, await self.handlers[call.row.name](call))
         except Refusal as refusal:
-            # Its traceback holds this very frame, and with it the call, until the garbage collector comes by.
+            # Its traceback holds this very frame, and with it the call, until the next garbage collection.
             outcome = refusal.with_traceback(None)
         except BaseException as error:  # a handler may raise anything; it ends its own call only
             outcome = self._explain(call, error)

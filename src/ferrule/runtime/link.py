@@ -43,7 +43,7 @@ from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read
 from ferrule.wire.messages import Failure, Message, Notification, Request, Success
 
 logger = logging.getLogger("ferrule.link")
-keep_short()  # every conversation comes by here, on either side
+keep_short()  # imported by every client and server
 
 REQUESTS = process.requests
 

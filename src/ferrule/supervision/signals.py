@@ -16,10 +16,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""The first asks for an orderly end, the second for an end at once.
+"""Signals that end the process. The first one received starts a graceful shutdown; a second one, of either kind, exits
+immediately.
 
-SIGHUP asks for the same where its terminal was closed. A service without a terminal gets it from whoever wants it to
-read its configuration again; there is nothing to read again here, and nobody expects it to end.
+In a terminal SIGHUP counts as one of them: the terminal was closed. A service without a terminal gets it from whoever
+wants it to read its configuration again; there is nothing to read again here, and nobody expects it to end.
 """
 
 logger = logging.getLogger("ferrule.supervision")

@@ -1,7 +1,7 @@
 """Which handler takes an HTTP request, decided here only.
 
-Rule: nothing is read twice that was understood once, and nothing is run before all that can refuse it has looked: the
-guard, then whoever verifies callers, then the era's endpoint.
+Rule: whatever can refuse a request here runs before any handler: the guard, then the verifier, then the endpoint of the
+era.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from ferrule.transports.http.message import Handle, HttpRequest, Responder, Tran
 from ferrule.transports.sockets.bind import hung_up, watch_over
 
 SIZE = 128
-"""So much of the system's figures of a TCP connection holds the one we want."""
+"""Bytes of `struct tcp_info` to request."""
 BYTES_ACKNOWLEDGED = 120
-"""Where in them it stands."""
+"""Offset of `tcpi_bytes_acked` in it."""
 
 _read = struct.Struct("=Q").unpack_from
 

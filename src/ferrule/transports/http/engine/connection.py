@@ -100,7 +100,7 @@ class Connection(Incoming, asyncio.Protocol):
         super().__init__(engine_state)
         self._buffer = received
         self._transfers = transfers
-        """How often it came from another process; what that one had read of it, and counted, is the beginning."""
+        """How often it was handed over between processes; the buffer begins with what the previous one had read."""
         self._loop = loop
         self.address = ""
         self.certificate: Certificate | None = None
@@ -131,10 +131,11 @@ class Connection(Incoming, asyncio.Protocol):
         self._waiters: list[asyncio.Future[None]] | None = None
         """Who waits for the peer to read; None while it reads as fast as we write."""
         self._taken = -1
-        """Bytes the peer had taken when it last took some, and when it must have taken more."""
+        """Bytes the peer had taken at the last sweep that found some waiting."""
         self._all_taken = -1
         """Bytes written when the sweep last saw that the peer had taken all of them."""
         self._stuck_at = NEVER
+        """When the connection is cut, if the peer has taken nothing more by then."""
 
     # Called by the transport.
 
