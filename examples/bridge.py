@@ -65,10 +65,10 @@ async def ask_the_host(call: Any, question: Any) -> Any:
     """Ask what the server wants to know; what an earlier round of a stateless call has brought is there already."""
     asked = Question("elicitation/create", json.loads(msgspec.json.encode(question)))
     call.answers = call.answers or Answers()
-    place = call.answers.place(asked)
-    answer = call.answers.find(place, asked)
+    key = call.answers.key_for(asked)
+    answer = call.answers.find(key, asked)
     if answer is None:
-        (waiting,) = call.era.ask(call, [(place, asked)])
+        (waiting,) = call.era.ask(call, [(key, asked)])
         answer = await waiting
     return json.loads(bytes(answer))
 

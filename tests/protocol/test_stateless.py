@@ -106,7 +106,7 @@ def written(result: Any) -> Any:
 def asking(call: Call, *questions: Question) -> Any:
     """What the client gets when a handler asks these; or the answers, when all are known."""
     answers = call.answers = call.era.recall(call)
-    places = [answers.place(question) for question in questions]
+    places = [answers.key_for(question) for question in questions]
     known = [answers.find(place, question) for place, question in zip(places, questions, strict=True)]
     missing = [(p, q) for p, q, answer in zip(places, questions, known, strict=True) if answer is None]
     if not missing:
@@ -425,7 +425,7 @@ class TestRounds:
         again = stamped() | {"inputResponses": {seat: "x" * 5000}, "requestState": asked["requestState"]}
         call = received(era, again)
         answers = call.answers = era.recall(call)
-        answers.find(answers.place(SEAT), SEAT)
+        answers.find(answers.key_for(SEAT), SEAT)
         with pytest.raises(Internal, match=seat):
             era.pause(call, Need([("meal", MEAL)]))
 

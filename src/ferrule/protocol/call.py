@@ -213,6 +213,15 @@ class Awaited(Struct, eq=False):
         self.deadline = deadline = now + timeout
         return deadline
 
+    def renew_deadline(self, now: float) -> float:
+        """Begin its timeout anew, since there was news; its limit stays. Return when the time is up."""
+        assert self.timeout is not None, "a request without a timeout has nothing to begin anew"
+        deadline = now + self.timeout
+        if self.limit is not None and self.limit < deadline:
+            deadline = self.limit
+        self.deadline = deadline
+        return deadline
+
 
 class Reply(Struct):
     """The peer answered one of our requests."""

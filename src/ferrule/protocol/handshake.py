@@ -279,7 +279,9 @@ class Handshake:
 
     def offered(self, version: str) -> Revision:
         """Return the revision to answer an offer with: the one offered, else our newest."""
-        return REVISIONS[version if version in self.versions else self.versions[0]]
+        if version in self.versions:
+            return REVISIONS[version]
+        return REVISIONS[self.versions[0]]
 
     def open(self, session: Session, params: InitializeParams, declared: dict[str, object]) -> Revision:
         """Make the handshake on the server's side."""
@@ -346,31 +348,33 @@ class Handshake:
         return self.shape_result(call, read_as(call.row, msgspec.json.encode(members)))
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
-        """There is no number for a missing client capability: the request cannot be served as it is."""
+        """Return the refusal for a missing client capability: an invalid request, for there is no number of its own."""
         return InvalidRequest(f"This request needs the client capability {failure.capability!r}")
 
     def status(self, refusal: Refusal) -> int | None:
-        """Most errors are answers like any other."""
+        """Return the HTTP status of a refusal, where it has one; most errors are answers like any other."""
         return refusal.status
 
     def code(self, refusal: Refusal) -> int:
-        """The specification's numbers, or those of the `erlmcp` profile."""
+        """Return the number of a refusal: the specification's, or that of the `erlmcp` profile."""
         if isinstance(refusal, OfferRefused) and self.versions and not self._numbers:
             return InvalidParams.code
         known = self._numbers.get(type(refusal).__name__)
         # A number that was given by hand is meant; only the class's own is another in the profile.
-        seeded = known is not None and refusal.own_code == refusal.code
-        return sendable(known.code if known and seeded else refusal.own_code, KNOWN_CODES)
+        has_class_code = refusal.own_code == refusal.code
+        if known is not None and has_class_code:
+            return sendable(known.code, KNOWN_CODES)
+        return sendable(refusal.own_code, KNOWN_CODES)
 
     def data(self, refusal: Refusal) -> Any:
-        """What a refusal tells besides; in the `erlmcp` profile with the number of its reason."""
+        """Return what a refusal tells besides; in the `erlmcp` profile with the number of its reason."""
         known = self._numbers.get(type(refusal).__name__)
         if known is None or not (refusal.data is None or isinstance(refusal.data, dict)):
             return refusal.data
         return {**(refusal.data or {}), "refusal": known.refusal}
 
     def task_wish(self, call: Call) -> TaskWish:
-        """A request says by a member of its params that it wants to become a task."""
+        """Return whether the request asks to become a task, by a member of its params."""
         if not call.peer.revision.tasks_by_request:
             return TaskWish.UNKNOWN
         if call.params.task is UNSET:
@@ -378,11 +382,11 @@ class Handshake:
         return TaskWish.ASKED
 
     def task_demanded(self, tool: str) -> Refusal:
-        """For a call that is no task there is no such method."""
+        """Return the refusal of a call that is not a task: no such method."""
         return MethodNotFound(f"The tool {tool} runs as a task only: call it with the member `task`", {"tool": tool})
 
     def admit_to_tasks(self, call: Call) -> None:
-        """Whoever made the handshake may ask."""
+        """Return: whoever made the handshake may ask."""
 
 
 STRANGER = Peer(OLDEST, ClientCapabilities())

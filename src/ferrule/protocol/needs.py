@@ -71,11 +71,11 @@ class Answers:
         self.responses = responses or {}
         self._seen: dict[str, int] = {}
 
-    def place(self, question: Question) -> str:
+    def key_for(self, question: Question) -> str:
         """Return the key a question has in the journal; the same one asked again gets a key of its own."""
         return self._number(question.key or f"{question.method.partition('/')[0]}-{question.digest[:10]}")
 
-    def place_step(self, name: str) -> str:
+    def key_for_step(self, name: str) -> str:
         """Return the key a step has in the journal; one of the same name later in the call gets a key of its own."""
         return self._number(f"step {name}")
 
@@ -84,26 +84,26 @@ class Answers:
         self._seen[key] = count
         return key if count == 1 else f"{key}#{count}"
 
-    def find(self, place: str, question: Question) -> Raw | None:
+    def find(self, key: str, question: Question) -> Raw | None:
         """Return the answer if an earlier round brought it, or this one just did."""
         digest = question.digest
-        known = self.journal.answers.get(place)
+        known = self.journal.answers.get(key)
         if known is not None:
             if known.digest != digest:
-                raise InvalidParams(f"The question {place!r} has changed since it was answered: give it another key")
+                raise InvalidParams(f"The question {key!r} has changed since it was answered: give it another key")
             return known.value
-        response = self.responses.get(place)
+        response = self.responses.get(key)
         if response is not None:
-            self.journal.answers[place] = JournalEntry(digest, response)
+            self.journal.answers[key] = JournalEntry(digest, response)
         return response
 
-    def find_step(self, place: str) -> Raw | None:
+    def find_step(self, key: str) -> Raw | None:
         """Return the value of a step an earlier round has done."""
-        known = self.journal.steps.get(place)
+        known = self.journal.steps.get(key)
         if known is None:
             return None
         return known.value
 
-    def keep_step(self, place: str, value: Raw) -> None:
+    def keep_step(self, key: str, value: Raw) -> None:
         """Remember a step that was just done."""
-        self.journal.steps[place] = JournalEntry("", value)
+        self.journal.steps[key] = JournalEntry("", value)

@@ -435,11 +435,7 @@ class Session:
             return None
         awaited.progressed = progress
         if awaited.timeout is not None:
-            deadline = now + awaited.timeout
-            if awaited.limit is None:
-                awaited.deadline = deadline
-            else:
-                awaited.deadline = min(deadline, awaited.limit)
+            awaited.renew_deadline(now)
         return awaited
 
     def outlast(self, awaited: Awaited) -> None:
@@ -503,7 +499,7 @@ class SessionlessSession(Session):
         """Decide what a message means: a request is admitted, anything else is dropped."""
         if type(message) is Request:
             return self.admit(message, channel, origin)
-        return Ignored("what is no request has no meaning without a session")
+        return Ignored("only requests have a meaning without a session")
 
     def finish(self, call: Call, outcome: object) -> Success | Failure | None:
         """Make the reply of a call's outcome; None when its asker is gone."""

@@ -79,7 +79,7 @@ NEWEST = Revision(
 )
 REVISIONS = {NEWEST.version: NEWEST}
 
-SEED_ONLY_CODES = {
+REPLACED_CODES = {
     ErrorCode.RESOURCE_NOT_FOUND.value: ErrorCode.INVALID_PARAMS.value,
     ErrorCode.MESSAGE_TOO_LARGE.value: ErrorCode.INVALID_REQUEST.value,
     ErrorCode.URL_ELICITATION_REQUIRED.value: ErrorCode.INVALID_REQUEST.value,
@@ -310,35 +310,35 @@ class Stateless:
             result.cache_scope = self._hints.scope  # type: ignore[assignment]
 
     def lacking(self, failure: CapabilityNotSupported) -> Refusal:
-        """Name the capability the client would have to declare."""
+        """Return the refusal that names the capability the client would have to declare."""
         return MissingCapability(nested(failure.capability))
 
     def status(self, refusal: Refusal) -> int | None:
-        """An error may have a status that tells proxies too what it is."""
+        """Return the HTTP status of a refusal, from which proxies see what it is."""
         if refusal.status is not None:
             return refusal.status
         return refusal.stateless_status
 
     def code(self, refusal: Refusal) -> int:
-        """This revision gives some refusals other numbers."""
-        return sendable(SEED_ONLY_CODES.get(refusal.own_code, refusal.own_code), KNOWN_CODES)
+        """Return the number of a refusal; this revision replaces some."""
+        return sendable(REPLACED_CODES.get(refusal.own_code, refusal.own_code), KNOWN_CODES)
 
     def data(self, refusal: Refusal) -> Any:
-        """What a refusal tells besides."""
+        """Return what a refusal tells besides its number and its message."""
         return refusal.data
 
     def task_wish(self, call: Call) -> TaskWish:
-        """A client says with each request whether it can be answered with a task; whether it is, the server decides."""
+        """Return whether the request may be answered with a task, as it declares; whether it is, the server decides."""
         if call.peer.extension(TASKS_EXTENSION) is None:
             return TaskWish.NO
         return TaskWish.ALLOWED
 
     def task_demanded(self, tool: str) -> Refusal:
-        """Name the extension the client would have to declare."""
+        """Return the refusal that names the extension the client would have to declare."""
         return MissingCapability({"extensions": {TASKS_EXTENSION: {}}}, f"The tool {tool} runs as a task only")
 
     def admit_to_tasks(self, call: Call) -> None:
-        """Only a request that declares the extension is answered."""
+        """Raise MissingCapability unless the request declares the extension."""
         require_extension(call.peer, TASKS_EXTENSION)
 
 

@@ -157,7 +157,7 @@ class ClientRequests:
         It is remembered as JSON and given so in every round, also in the one that does it.
         """
         answers = self._answers()
-        place = answers.place_step(name)
+        place = answers.key_for_step(name)
         known = answers.find_step(place)
         if known is not None:
             if inspect.iscoroutine(deed):
@@ -183,7 +183,7 @@ class ClientRequests:
     async def _learn(self, questions: Sequence[Question]) -> list[Raw]:
         """Return the answers: from earlier rounds where they are known, from the client where not."""
         answers = self._answers()
-        places = list(map(answers.place, questions))
+        places = list(map(answers.key_for, questions))
         known = []
         for place, question in zip(places, questions, strict=True):
             known.append(answers.find(place, question))

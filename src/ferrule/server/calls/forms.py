@@ -120,11 +120,11 @@ def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
     missing = []
     for visit in _visits(refusal.data):
         question = url_question(visit.message or refusal.message, visit.url, "")
-        place = answers.place(question)
+        place = answers.key_for(question)
         while (known := answers.find(place, question)) is not None:
             if (answer := read_elicitation(known)).action != "accept":
                 raise Declined(answer.action)
-            place = answers.place(question)
+            place = answers.key_for(question)
         missing.append((place, question))
     if missing:
         call.era.ask(call, missing)
