@@ -75,7 +75,7 @@ class Slot:
         self.server = server
 
     def release(self) -> None:
-        """Give the slot back; harmless when called again."""
+        """Release the slot; harmless when called again."""
         limiter = self._limiter
         self._limiter = None
         if limiter is not None:

@@ -107,7 +107,7 @@ class Policy(Protocol):
         """Called when a target is removed."""
 
 
-class Stateless:
+class MemorylessPolicy:
     """What a policy without memory has in common with the others."""
 
     def refresh(self, targets: Sequence[Target]) -> None:
@@ -122,7 +122,7 @@ def admitted(targets: Sequence[Target]) -> list[Target]:
     return [target for target in targets if target.admitted]
 
 
-class RoundRobin(Stateless):
+class RoundRobin(MemorylessPolicy):
     """Each in turn; a heavier one more often, spread evenly over the round.
 
     Each pick gives every target its weight as credit. Whoever has most is picked and pays the sum of all weights.
@@ -155,7 +155,7 @@ class RoundRobin(Stateless):
         self._credit.pop(name, None)
 
 
-class LeastLoaded(Stateless):
+class LeastLoaded(MemorylessPolicy):
     """The one with the fewest calls in flight for its weight; of equals the faster one."""
 
     def pick(self, targets: Sequence[Target], key: str | None, random: Random) -> Target | None:
@@ -183,7 +183,7 @@ class LeastLoaded(Stateless):
         return best
 
 
-class Weighted(Stateless):
+class Weighted(MemorylessPolicy):
     """Any of them, by weight."""
 
     def pick(self, targets: Sequence[Target], key: str | None, random: Random) -> Target | None:
@@ -202,7 +202,7 @@ class Weighted(Stateless):
         return candidates[-1]
 
 
-class Ring(Stateless):
+class Ring(MemorylessPolicy):
     """The same target for the same key, by consistent hashing with bounded loads.
 
     Each target has 160 points a unit of weight on a ring of 64-bit numbers; a key belongs to the first point after its

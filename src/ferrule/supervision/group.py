@@ -61,7 +61,7 @@ class Member:
         """Told of the next time the child is ready, or fails to be."""
 
     def settle(self, error: BaseException | None) -> None:
-        """Tell those who wait for the child to be ready that it is, or why it is not."""
+        """Wake those who wait for the child to be ready, with the error where it is not."""
         for watcher in self.watchers:
             if not watcher.done():
                 watcher.set_result(error)
@@ -86,7 +86,7 @@ class Member:
         )
 
 
-class Overseer(Protocol):
+class GroupOwner(Protocol):
     """What a group needs of its supervisor."""
 
     chance: Callable[[], float]
@@ -110,8 +110,8 @@ class Overseer(Protocol):
 class Group:
     """Children that are restarted together, in order."""
 
-    def __init__(self, overseer: Overseer, strategy: Strategy) -> None:
-        self._overseer = overseer
+    def __init__(self, owner: GroupOwner, strategy: Strategy) -> None:
+        self._owner = owner
         self._strategy = strategy
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -165,14 +165,14 @@ class Group:
         member.run_number += 1
         member.task = None
         member.state = "stopped"
-        self._overseer.keep_abandoned(task)
+        self._owner.keep_abandoned(task)
         logger.error(
             "%s is still running %g s after it was cancelled; abandoning it. It waits here:\n%s",
             member.path,
             member.grace,
             stack_of(task),
         )
-        self._overseer.emit("abandoned", member)
+        self._owner.emit("abandoned", member)
         self._changed.set()
 
     # The task of the group
@@ -241,7 +241,7 @@ class Group:
                 member.state = "running"
                 member.ready_at = self._loop.time()
                 member.has_been_ready = True
-                self._overseer.emit("ready", member)
+                self._owner.emit("ready", member)
                 member.settle(None)
                 self._changed.set()
 
@@ -251,7 +251,7 @@ class Group:
 
         member.task = self._loop.create_task(contained(member.child.run, ready), name=f"child {member.path}")
         member.task.add_done_callback(ended)
-        self._overseer.emit("started", member)
+        self._owner.emit("started", member)
 
     def _ended(self, member: Member, task: asyncio.Task[BaseException | None]) -> None:
         """Called when the present run of a child is over."""
@@ -270,7 +270,7 @@ class Group:
                 error = RuntimeError("it ended before it called ready()")
             member.error = error
             member.dead = True
-        self._overseer.emit("ended", member)
+        self._owner.emit("ended", member)
         self._changed.set()
 
     async def _until_ready(self, member: Member) -> Member | None:
@@ -301,17 +301,17 @@ class Group:
             return self._end(member)
         if not member.has_been_ready and not self.settled.is_set() and member.plan.give_up:
             member.state = "ended"
-            self._overseer.fail(member, f"child {member.child.name!r} could not be started: {sentence(member.error)}")
+            self._owner.fail(member, f"child {member.child.name!r} could not be started: {sentence(member.error)}")
             return False
         if not self._is_restarted(member):
             return self._end(member)
         alive = 0.0
         if member.ready_at is not None:
             alive = self._loop.time() - member.ready_at
-        delay = member.history.next_delay(self._loop.time(), alive, self._overseer.chance)
+        delay = member.history.next_delay(self._loop.time(), alive, self._owner.chance)
         if delay is None:
             member.state = "ended"
-            self._overseer.fail(
+            self._owner.fail(
                 member,
                 f"gave up after {member.plan.intensity} restarts within {member.plan.period:g} s: "
                 f"child {member.child.name!r} failed again: {sentence(member.error) or 'it ended'}",
@@ -331,7 +331,7 @@ class Group:
         member.state = "ended"
         member.settle(member.error)
         if member.child.significant:
-            return not self._overseer.significant_ended(member)
+            return not self._owner.significant_ended(member)
         if member.child.restart == "temporary":
             self._forget(member)
         return True
@@ -339,7 +339,7 @@ class Group:
     def _forget(self, member: Member) -> None:
         if member in self.members:
             self.members.remove(member)
-            self._overseer.forget(member)
+            self._owner.forget(member)
         member.settle(member.error or asyncio.CancelledError("it was stopped with its siblings"))
 
     async def _restart(self, member: Member, delay: float) -> None:
@@ -359,7 +359,7 @@ class Group:
         together = self._restarted_with(member)
         together.remove(member)
         together = await self._stop_to_restart(together)
-        self._overseer.emit("restarting", member, delay)
+        self._owner.emit("restarting", member, delay)
         # What may fail for ever does not hold up those that start behind it.
         if not member.plan.give_up:
             self.settled.set()

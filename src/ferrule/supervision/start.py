@@ -250,7 +250,7 @@ class SpareTask:
 
 @types.coroutine
 def _run_works() -> Generator[object, Any, None]:
-    """Run one work after another, as `send` brings them; gives DONE after each.
+    """Run one work after another, as `send` brings them, and yield DONE after each.
 
     Work that is awaited ends without the exception that `send` would raise for it.
     """
