@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from time import monotonic, time_ns
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
@@ -33,14 +33,14 @@ from ferrule.protocol.session import Phase, Session, refused
 from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, label_of, unencodable
 from ferrule.runtime.holdings import Holdings
-from ferrule.runtime.requests import DEFAULTS, Asking, LinkOptions, lost
+from ferrule.runtime.requests import DEFAULTS, LinkOptions, OwnRequests, lost
 from ferrule.schema.methods import Method
 from ferrule.schema.notices import INITIALIZED, PROGRESS
 from ferrule.supervision.logs import keep_short
 from ferrule.supervision.start import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read_batch, too_large
-from ferrule.wire.messages import Failure, Message, Notification, Request, Success
+from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
 
 logger = logging.getLogger("ferrule.link")
 keep_short()  # imported by every client and server
@@ -51,7 +51,7 @@ NO_BATCHES = Rejected(InvalidRequest("Invalid request: batches are not supported
 TOO_MUCH_GARBAGE = "too many messages that cannot be read"
 
 
-class Link(Asking):
+class Link(OwnRequests):
     """One peer, while connected: a session and its channels."""
 
     __slots__ = (
@@ -163,18 +163,29 @@ class Link(Asking):
             awaited.waiter.set_result(message.result)  # type: ignore[union-attr]
 
     def _rejected(self, rejected: Rejected, channel: Channel, origin: Origin | None = None) -> bool:
-        """Answer what cannot be read; a response is no question, its id is one of ours: whoever waits for it fails."""
-        response = rejected.response
-        why = rejected.refusal.message
-        awaited = self.session.awaited.pop(rejected.id, None) if response else None  # type: ignore[arg-type]
-        if awaited is not None:
-            if not awaited.waiter.done():
-                awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
-            return False
-        request_id = UNSET if response else rejected.id
-        if self.watch is not None and not response:
-            failure = self.session.refuse(request_id, rejected.refusal)
-            self.watch.refused(request_id, None, rejected.refusal, failure, origin)
+        """Take a message that cannot be read. Return whether it will be answered."""
+        if rejected.response:
+            return self._response_rejected(rejected, channel)
+        if self.watch is not None:
+            failure = self.session.refuse(rejected.id, rejected.refusal)
+            self.watch.refused(rejected.id, None, rejected.refusal, failure, origin)
+        return self._refuse_unreadable(rejected.id, rejected.refusal, channel)
+
+    def _response_rejected(self, rejected: Rejected, channel: Channel) -> bool:
+        """Fail whoever waits for a response that cannot be read; its id is one of ours, and never one to answer."""
+        awaited = self.session.awaited.pop(rejected.id, None)  # type: ignore[arg-type]
+        if awaited is None:
+            return self._refuse_unreadable(UNSET, rejected.refusal, channel)
+        if not awaited.waiter.done():
+            why = rejected.refusal.message
+            awaited.waiter.set_exception(InvalidAnswer(f"the answer to {awaited.method} cannot be read: {why}"))
+        return False
+
+    def _refuse_unreadable(self, request_id: Id | UnsetType, refusal: Refusal, channel: Channel) -> bool:
+        """Count a message that cannot be read, and answer it where the peer wants that. Return whether it is answered.
+
+        A channel on which too many came in a row is closed, or they are no longer answered.
+        """
         silent = self.session.one_way or (request_id is UNSET and not self.options.tell_unreadable)
         if channel is self.channel:
             self._unreadable += 1
@@ -185,10 +196,10 @@ class Link(Asking):
                     self._count_skipped()
                     return False
         if silent:
-            logger.error("skipped a message that cannot be read: %s", why)
+            logger.error("skipped a message that cannot be read: %s", refusal.message)
             return False
-        self._log_unreadable(why)
-        self._send_failure(self.session.refuse(request_id, rejected.refusal), channel)
+        self._log_unreadable(refusal.message)
+        self._send_failure(self.session.refuse(request_id, refusal), channel)
         return True
 
     def _log_unreadable(self, why: str) -> None:

@@ -70,7 +70,7 @@ DEFAULTS = LinkOptions()
 ENDED = "the peer ended its side of the link and answers nothing more"
 
 
-class Asking:
+class OwnRequests:
     """The asking half of a link. Thousands may be idle at once, so what few of them need is made when it is needed."""
 
     __slots__ = (
@@ -453,7 +453,7 @@ class Pong:
 
     __slots__ = ("_link", "_settled")
 
-    def __init__(self, link: Asking) -> None:
+    def __init__(self, link: OwnRequests) -> None:
         self._link = link
         self._settled = False
 

@@ -107,7 +107,7 @@ class Tasks(Protocol):
         """Called when a task has ended."""
 
     def save_later(self, task: StoredTask) -> None:
-        """Tell the store how a task stands as soon as it can be told."""
+        """Save a task as soon as the store can be reached."""
 
 
 class TaskRun:

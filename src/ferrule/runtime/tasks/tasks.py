@@ -71,7 +71,7 @@ class TaskPeers(Protocol):
         """Return tasks of one owner that other processes have, in no order."""
 
     def changed(self, task_id: str) -> None:
-        """Tell other processes that a task of ours changed."""
+        """Notify other processes that a task of ours changed."""
 
 
 class OtherNodes(Protocol):
@@ -88,10 +88,10 @@ class OtherNodes(Protocol):
         """Send the answers to the questions of a task to the node that runs it; raise Busy."""
 
     async def cancelled(self, task: StoredTask) -> None:
-        """Tell the node that runs a task that it was cancelled."""
+        """Notify the node that runs a task that it was cancelled."""
 
     def changed(self, task: StoredTask) -> None:
-        """Tell the nodes whose clients subscribed to a task that it has changed."""
+        """Notify the nodes whose clients subscribed to a task that it has changed."""
 
 
 logger = logging.getLogger("ferrule.tasks")
@@ -253,7 +253,7 @@ class Tasks:
     # -- a store that is away
 
     def save_later(self, task: StoredTask) -> None:
-        """Tell the store how a task stands as soon as it can be told."""
+        """Save a task as soon as the store can be reached."""
         self._unsaved[task.id] = task
         if self._saving is None:
             self._saving = self.loop.call_later(SAVE_AGAIN, lambda: self.scope.spawn(self._save()))
