@@ -380,6 +380,6 @@ class TestSeveralTargets:
     )
     def test_what_is_neither_is_refused_with_what_is_wrong(self, target: list[object], wrong: str) -> None:
         with pytest.raises(
-            SetupError, match=rf"{wrong} is no target, and its list is no command, since it begins with"
+            SetupError, match=rf"{wrong} is not a target, and its list is not a command, since it begins with"
         ):
             Client(target)

@@ -281,7 +281,7 @@ def test_frm_16_a_client_survives_mutated_answers(seed: int) -> None:
     """JRPC-21 CORR-04: nothing gets out of the link, and every caller learns something in the end."""
 
     async def scene() -> None:
-        from ferrule.client.features.answers import Answering
+        from ferrule.client.features.answers import QuestionHandlers
         from ferrule.protocol.call import Peer
         from ferrule.protocol.era import Eras
         from ferrule.protocol.handshake import NEWEST, Handshake
@@ -291,7 +291,7 @@ def test_frm_16_a_client_survives_mutated_answers(seed: int) -> None:
         from ferrule.schema.methods import METHODS
 
         chance = random.Random(seed)
-        era, answering = Handshake(), Answering()
+        era, answering = Handshake(), QuestionHandlers()
         options = LinkOptions(tell_unreadable=False)
         rows = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
         dispatcher = Dispatcher(answering.handlers(), answering.instant(), {})

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ferrule.client.era.contract import TaskChoice
-from ferrule.client.features.answers import ASKED_ON, AnswerHandler, Answering, AskedOn
+from ferrule.client.features.answers import ASKED_ON, AnswerHandler, AskedOn, QuestionHandlers
 from ferrule.client.features.batch import Batch
 from ferrule.client.features.cache import Cache
 from ferrule.client.features.completions import Completions
@@ -553,8 +553,8 @@ def _answering(
     url_elicitation: AnswerHandler | None,
     roots: Iterable[object] | Callable[[], object] | None,
     settings: ClientSettings,
-) -> Answering:
-    return Answering(
+) -> QuestionHandlers:
+    return QuestionHandlers(
         sampling,
         elicitation,
         url_elicitation,

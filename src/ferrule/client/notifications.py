@@ -171,11 +171,11 @@ class Notifications:
         self.subscriptions.end()
 
     async def resubscribe(self) -> None:
-        """Tell the server again what is wanted."""
+        """Subscribe again."""
         await self.subscriptions.restore()
 
     async def restore(self, *, resubscribe: bool) -> None:
-        """Tell the server what it knew before, and everyone here that changes may have been missed."""
+        """Restore what the server knew before, and notify everyone here that changes may have been missed."""
         await self._restore_level()
         if resubscribe:
             try:
@@ -199,7 +199,7 @@ class Notifications:
             logger.warning("the server does not take the log level it had: %s", error)
 
     def tell_missed(self) -> None:
-        """Tell every subscriber of a change, once: there may have been one that nobody heard of."""
+        """Notify every subscriber of a change, once: there may have been one that nobody heard of."""
         for uri in list(self.subscriptions.uris):
             self._tell_of(RESOURCE_UPDATED, {"uri": uri})
         for kind in self._told_kinds():

@@ -107,7 +107,7 @@ def is_group(target: object) -> bool:
     for each in elements:
         if not _is_target(each):
             raise SetupError(
-                f"{each!r} is no target, and its list is no command, since it begins with {elements[0]!r}: "
+                f"{each!r} is not a target, and its list is not a command, since it begins with {elements[0]!r}: "
                 f"a target is {UNDERSTOOD}"
             )
     return True

@@ -727,7 +727,7 @@ async def test_a_round_with_a_bad_url_fails_the_call_that_led_to_it(raw):
     round_ = {"resultType": "input_required", "inputRequests": {"a": {"method": "elicitation/create", "params": asked}}}
     server = raw("stateless", {"tools/call": round_})
     async with Client(server, mode="stateless", url_elicitation=lambda params: True) as client:
-        with pytest.raises(CallFailed, match="no absolute http or https URL"):
+        with pytest.raises(CallFailed, match="not an absolute http or https URL"):
             await client.call_tool("t")
 
 

@@ -363,7 +363,7 @@ async def test_nothing_is_tried_on_a_link_that_was_lost_meanwhile(before, listen
         async def deed():
             tried.append(keeper.current())
 
-        trying = asyncio.create_task(keeper._in_the_end(keeper.current(), deed, before))
+        trying = asyncio.create_task(keeper._retry(keeper.current(), deed, before))
         await asyncio.sleep(0.5)
         server.die(ChildFailed("gone"))
         assert await trying is False
@@ -377,7 +377,7 @@ async def test_the_first_attempt_on_a_living_link_comes_after_the_first_delay(li
     loop = asyncio.get_running_loop()
     async with client_of(listening("handshake"), "handshake") as client:
         began = loop.time()
-        assert await client._keeper._in_the_end(client._keeper.current(), lambda: asyncio.sleep(0))
+        assert await client._keeper._retry(client._keeper.current(), lambda: asyncio.sleep(0))
         assert loop.time() - began == pytest.approx(1)
 
 

@@ -98,16 +98,16 @@ class ClientEra(Protocol):
     # -- subscriptions
 
     async def subscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """Tell the server that changes of a resource are wanted."""
+        """Subscribe to changes of a resource."""
 
     async def unsubscribe(self, uri: str, subscriber: Subscriber) -> None:
-        """Tell the server that changes of a resource are not wanted any more."""
+        """End the subscription to changes of a resource."""
 
     async def watch(self, subscriber: Subscriber) -> None:
-        """Tell the server that changes of lists or tasks are wanted, where it does not tell of them unasked."""
+        """Subscribe to changes of lists or tasks, where the server does not send them unasked."""
 
     async def resubscribe(self, subscriber: Subscriber) -> None:
-        """Tell a server that knows nothing of it what is wanted."""
+        """Subscribe again, at a server that knows nothing of it."""
 
     def is_stale(self, note: Note, awaited: Container[Id]) -> bool:
         """Return whether a notification belongs to a subscription that is over."""

@@ -51,7 +51,7 @@ class HandshakeEra:
         return True
 
     async def set_level(self, level: str, ask: Ask) -> None:
-        """Tell the session."""
+        """Send `logging/setLevel`."""
         await ask("logging/setLevel", {"level": level})
 
     # -- subscriptions

@@ -101,7 +101,7 @@ def _require_functions(**handlers: object) -> None:
             raise SetupError(f"Client: {name} must be a function of the question, not {handler!r}")
 
 
-class Answering:
+class QuestionHandlers:
     """The questions one client can answer."""
 
     def __init__(
@@ -316,7 +316,7 @@ def wrong_with_url(url: str) -> str:
     except ValueError:
         return "cannot be read"
     if parts.scheme not in ("http", "https") or not host:
-        return "is no absolute http or https URL"
+        return "is not an absolute http or https URL"
     if "@" in parts.netloc:
         return "has credentials in it"
     return ""

@@ -80,7 +80,7 @@ class QuestionTasks:
         return call.method
 
     def owner(self, call: Call, *, by_session: bool) -> str:
-        """Tell whose a task is: there is one server at the other end, and this is its only session."""
+        """Return whose a task is: there is one server at the other end, and this is its only session."""
         return self._owner
 
     def require(self, capability: str) -> None:

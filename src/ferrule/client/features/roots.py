@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ferrule.client.features.answers import Answering, root
+from ferrule.client.features.answers import QuestionHandlers, root
 from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.keeper import Keeper
 from ferrule.errors import CallFailed
@@ -21,7 +21,7 @@ GivenRoot = str | Path | Root | Mapping[str, Any]
 class Roots:
     """Adds and removes folders, and tells the server when the list changed."""
 
-    def __init__(self, keeper: Keeper, answering: Answering, check_interval: float | None) -> None:
+    def __init__(self, keeper: Keeper, answering: QuestionHandlers, check_interval: float | None) -> None:
         self._keeper = keeper
         self._answering = answering
         self._check_interval = check_interval

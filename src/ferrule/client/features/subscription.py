@@ -302,7 +302,7 @@ class Subscriptions:
             stream.finish()
 
     def hear(self, note: Note) -> str | None:
-        """Take a notification; gives the URI when it tells of a resource."""
+        """Take a notification. Return the URI when it is about a resource."""
         if note.method == ACKNOWLEDGED:
             self._acknowledge(_read_acknowledged(note.params))
             return None

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ferrule.client.era.contract import ClientEra, Params
-from ferrule.client.features.answers import Answering
+from ferrule.client.features.answers import QuestionHandlers
 from ferrule.client.features.requests import Requests
 from ferrule.client.features.subscription import Subscriptions
 from ferrule.client.features.tool_facts import ToolFacts
@@ -49,7 +49,7 @@ class TaskRequests:
         requests: Requests,
         notifications: Notifications,
         tools: ToolFacts,
-        answering: Answering,
+        answering: QuestionHandlers,
         patience: float,
     ) -> None:
         self._keeper = keeper

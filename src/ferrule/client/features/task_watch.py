@@ -163,7 +163,7 @@ class TaskWatch:
     # -- reacting
 
     def _react(self, state: TaskState) -> None:
-        """Tell of the task and answer what it asks; if there is no link now, at the first look that finds one."""
+        """Report the state of the task and answer its questions; without a link, at the first look that finds one."""
         if not self._requests.comes_back:
             with suppress(CallFailed):
                 self._act(state)
@@ -211,7 +211,7 @@ class TaskWatch:
             self._news.set()
 
     def _tell(self, state: TaskState) -> None:
-        """Tell of progress from how the task stands, unless it is told of apart."""
+        """Report progress from the state of the task, unless progress notifications come."""
         target = self._relay.target
         message = state.status_message
         if self._relay.heard or target is None or state.ended:

@@ -97,7 +97,7 @@ class ToolFacts:
             del self.handling[next(iter(self.handling))]
 
     def learn(self, raw: Raw) -> list[int]:
-        """Learn from a page of tools what their calls mirror. Return the positions of those that cannot be called."""
+        """Note from a page of tools what their calls mirror. Return the positions of those that cannot be called."""
         try:
             page = _read_page(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

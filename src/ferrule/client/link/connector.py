@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ferrule.client.features.answers import Answering
+from ferrule.client.features.answers import QuestionHandlers
 from ferrule.client.features.tool_facts import HandlingRules
 from ferrule.client.link.conversation import Conversation
 from ferrule.client.link.opening import Opening
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 class Connector:
     """Makes the conversations of one client, each on a transport of its own."""
 
-    def __init__(self, target: object, settings: ClientSettings, answering: Answering, rules: HandlingRules) -> None:
+    def __init__(
+        self, target: object, settings: ClientSettings, answering: QuestionHandlers, rules: HandlingRules
+    ) -> None:
         self.target = target
         self._settings = settings
         self._answering = answering

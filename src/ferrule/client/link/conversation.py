@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, structs
 
 from ferrule.budgets.bounds import MAX_QUESTIONS
 from ferrule.client.era.contract import Params
-from ferrule.client.features.answers import Answering, AskedOn
+from ferrule.client.features.answers import AskedOn, QuestionHandlers
 from ferrule.client.features.progress import ProgressHandler, progress_told
 from ferrule.client.features.tool_facts import HandlingRules, without_tools
 from ferrule.client.link.link import ClientLink
@@ -63,7 +63,7 @@ _read_round = msgspec.json.Decoder(InputRequired).decode
 
 
 def input_required(raw: Raw) -> InputRequired | None:
-    """Give what a result asks for, None when it is complete or a task; raises InvalidAnswer for one that is neither."""
+    """Return what a result asks for, None when it is complete or a task; raises InvalidAnswer for any other."""
     try:
         asked = _read_round(raw)
     except msgspec.DecodeError as reason:
@@ -137,7 +137,7 @@ class Conversation(ClientLink):
         self,
         transport: Transport,
         opening: Opening,
-        answering: Answering,
+        answering: QuestionHandlers,
         heard: NoteHandler,
         rules: HandlingRules,
         *,
@@ -342,7 +342,7 @@ class Conversation(ClientLink):
         return self.link is not None and self.link.channel is not None and self.link.channel.traits.mirrors
 
     def _learned(self, raw: Raw) -> Raw:
-        """Learn from a list of tools what their calls mirror. Return it without those that cannot be called."""
+        """Note from a list of tools what their calls mirror. Return it without those that cannot be called."""
         invalid = self._rules.learn(raw)
         if not invalid or not self.era.mirrors_arguments:
             return raw

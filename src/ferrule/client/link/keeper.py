@@ -80,7 +80,7 @@ class Phases:
         self.on_change(changed)
 
     def tell(self, phase: Phase) -> None:
-        """Tell everyone of a phase, unless it was told already; a failing handler harms nobody else."""
+        """Call the handlers of a phase, unless it is the last one; a failing handler harms nobody else."""
         before = self.last
         self.last = phase
         if before is phase:
@@ -114,16 +114,16 @@ class Knowledge(Protocol):
         """End every stream of changes."""
 
     async def restore(self, *, resubscribe: bool) -> None:
-        """Tell the server what it knew before, and everyone here that changes may have been missed."""
+        """Restore what the server knew before, and notify everyone here that changes may have been missed."""
 
     async def resubscribe(self) -> None:
-        """Tell the server again what is wanted."""
+        """Subscribe again."""
 
     async def listen_for_lists(self) -> None:
         """Hear of the lists someone here handles changes of."""
 
     def tell_missed(self) -> None:
-        """Tell every subscriber of a change, once: there may have been one that nobody heard of."""
+        """Notify every subscriber of a change, once: there may have been one that nobody heard of."""
 
     @property
     def hears(self) -> bool:
@@ -371,15 +371,13 @@ class Keeper:
             self._brief = 0
         else:
             self._brief += 1
-        if await self._in_the_end(conversation, self.knowledge.resubscribe, self._brief):
+        if await self._retry(conversation, self.knowledge.resubscribe, self._brief):
             self._listened_at = clock()
             self.knowledge.tell_missed()
         elif not conversation.over:
             self.knowledge.end_subscriptions()
 
-    async def _in_the_end(
-        self, conversation: Conversation, deed: Callable[[], Awaitable[object]], before: int = 0
-    ) -> bool:
+    async def _retry(self, conversation: Conversation, deed: Callable[[], Awaitable[object]], before: int = 0) -> bool:
         """Try until it succeeds, as late and as often as the plan says, while the conversation lasts."""
         plan = self.reconnection.plan
         for attempt in count(1):
@@ -432,7 +430,7 @@ class Keeper:
         if not self.knowledge.hears:
             return
         how = RequestOptions(self._settings.ping_timeout)
-        if await self._in_the_end(conversation, lambda: conversation.ask("ping", {}, how)):
+        if await self._retry(conversation, lambda: conversation.ask("ping", {}, how)):
             link = conversation.link
             if link is not None and link.channel is not None:
                 link.channel.stand()

@@ -10,7 +10,7 @@ import msgspec
 
 from ferrule.client.era.contract import ClientEra
 from ferrule.client.era.handshake import HandshakeEra
-from ferrule.client.features.answers import ASKED_ON, Answering, AskedOn
+from ferrule.client.features.answers import ASKED_ON, AskedOn, QuestionHandlers
 from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
 from ferrule.errors import FerruleError, InitializeFailed, LinkLost, NotConnected
 from ferrule.protocol.call import Awaited, Call, Peer
@@ -80,12 +80,7 @@ class DeadlineHold:
         now = self.link.loop.time()
         for awaited in self.link.session.awaited.values():
             if awaited.timeout is not None:
-                deadline = now + awaited.timeout
-                if awaited.limit is None:
-                    awaited.deadline = deadline
-                else:
-                    awaited.deadline = min(deadline, awaited.limit)
-                self.link.arm(awaited.deadline)
+                self.link.arm(awaited.renew_deadline(now))
 
 
 ANSWERED = {name: row for name, row in METHODS.items() if row.by_client or name == "ping"}
@@ -101,7 +96,7 @@ class ClientLink:
         self,
         transport: Transport,
         opening: Opening,
-        answering: Answering,
+        answering: QuestionHandlers,
         heard: NoteHandler,
         *,
         options: LinkOptions,
@@ -182,10 +177,10 @@ class ClientLink:
 
     async def _connect(self) -> None:
         self._require_wanted()
-        patience = DeadlineHold()
+        hold = DeadlineHold()
         questions = {}
         for name, handler in self.answering.handlers().items():
-            questions[name] = patience.around(handler)
+            questions[name] = hold.around(handler)
         methods = ANSWERED
         if self.answering.tasks is not None:
             from ferrule.client.features.question_tasks import QuestionTasks
@@ -210,7 +205,7 @@ class ClientLink:
             else:
                 carrier = type(self.transport).__name__
             link.observe(watch_on(link.session, self._observers, carrier, "client", address=str(self._address)))
-        self.link = patience.link = link
+        self.link = hold.link = link
         await self.transport.connect(link)
         self._require_wanted()
 
@@ -259,7 +254,7 @@ class ClientLink:
         await self._end(None, grace)
 
     def lose(self, error: Exception) -> None:
-        """Give up a link whose server is silent, or knows us no more."""
+        """Close a link whose server is silent, or knows us no more."""
         link = self.link
         if link is not None and not link.closed:
             link.close(error)
@@ -363,7 +358,7 @@ class ClientLink:
 
 
 def _withdraw(link: Link) -> None:
-    """Tell the server what it need not finish: one that ends in order would finish it first."""
+    """Cancel what the server has not answered: one that ends in order would finish it first."""
     for awaited in list(link.session.awaited.values()):
         link.abandon(awaited, "the client is closing")
         if not awaited.waiter.done():

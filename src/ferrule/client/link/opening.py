@@ -316,7 +316,7 @@ class Opening(Struct, frozen=True):
 
 
 def _greet(link: Link, result: InitializeResult) -> None:
-    """Tell the transport what was agreed on, and the server that we are ready."""
+    """Set the agreed version on the channel, and send `notifications/initialized`."""
     assert link.channel is not None
     link.channel.agreed(result.protocol_version)
     link.channel.send(Notification(INITIALIZED))

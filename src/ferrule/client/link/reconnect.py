@@ -168,7 +168,7 @@ class Reconnection:
         self._handlers.append(handler)
 
     def tell(self, notice: ConnectionNotice) -> None:
-        """Tell the owner; a failing handler harms nobody else."""
+        """Call the handlers of the owner; one that fails harms nobody else."""
         for handler in tuple(self._handlers):
             try:
                 handler(notice)
