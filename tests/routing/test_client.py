@@ -141,7 +141,7 @@ class TestTheSurface:
     def test_an_option_there_is_not_is_named(self) -> None:
         with pytest.raises(SetupError, match="Client: unknown option 'balanse'; did you mean"):
             Client([Server("a")], balanse="hash")  # type: ignore[call-arg]
-        with pytest.raises(SetupError, match="reconnect is no option for several targets"):
+        with pytest.raises(SetupError, match="reconnect cannot be used with several targets"):
             Client([Server("a")], reconnect=True)
 
     def test_options_may_come_from_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:

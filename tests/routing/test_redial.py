@@ -193,7 +193,7 @@ def test_tcpt_18_sending_without_a_way_fails_at_once() -> None:
             elif state == "closed":
                 await way.close()
             assert way.state == state
-            with pytest.raises(NotConnected, match=f"no way to the server now \\({state}\\): nothing was sent"):
+            with pytest.raises(NotConnected, match=f"not connected to the server \\({state}\\): nothing was sent"):
                 way.send(Notification("x"))
 
     run_in_virtual_time(test())
@@ -253,7 +253,7 @@ def test_an_owner_that_fails_does_not_stop_the_attempts(caplog: pytest.LogCaptur
 
     with caplog.at_level(logging.ERROR):
         run_in_virtual_time(test())
-    assert "the owner of a way failed" in caplog.text
+    assert "the connection callback failed" in caplog.text
 
 
 def test_what_no_attempt_can_mend_ends_the_attempts_at_once() -> None:

@@ -122,5 +122,5 @@ def test_metrics_of_a_client_must_be_metrics() -> None:
 
 
 def test_a_client_of_several_targets_names_its_replicas_itself() -> None:
-    with pytest.raises(SetupError, match="replica is no option for several targets"):
+    with pytest.raises(SetupError, match="replica cannot be used with several targets"):
         Client([Server("one"), Server("two")], replica="x")

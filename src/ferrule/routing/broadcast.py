@@ -88,7 +88,7 @@ class Broadcast:
             await client.subscribe_resource(uri, changed)
 
     async def _tell(self, wanted: str, uri: str) -> None:
-        """Tell everyone who wants to hear of a resource that it, or one inside it, has changed."""
+        """Notify the subscribers of a resource that it, or one inside it, has changed."""
         for stream in self.streams.get(wanted, ()):
             stream.tell(uri)
         for callback in list(self._callbacks.get(wanted, ())):
@@ -111,7 +111,7 @@ class Broadcast:
     # -- targets that come and go
 
     async def restore(self, client: Client) -> None:
-        """Tell a target that was connected what the others know, and everyone that changes may have been missed."""
+        """Bring a target that was connected up to date, and notify everyone that changes may have been missed."""
         if self._level is not None:
             await _attempt(client.set_log_level(self._level))
         if self._lists:
@@ -147,7 +147,7 @@ class Broadcast:
 
 
 async def _attempt(telling: Awaitable[None]) -> None:
-    """Tell a target something; one that does not take it goes on without."""
+    """Send a target something; one that does not take it goes on without."""
     try:
         await telling
     except (CallFailed, PeerError) as error:

@@ -50,7 +50,7 @@ class Circuit:
 
 
 def settle(breaker: Breaker, error: BaseException | None, now: float) -> None:
-    """Tell a breaker how an admitted call ended."""
+    """Report to a breaker how an admitted call ended."""
     verdict = verdict_of(error)
     if verdict == "ok":
         breaker.ok(now)

@@ -63,7 +63,7 @@ class Decisions:
         return self._counts.get(kind, 0)
 
     def picked(self, target: str) -> None:
-        """Tell the observers which target takes a call."""
+        """Report to the observers which target takes a call."""
         if self._observed is not None:
             self._observed("picked", target, "")
 

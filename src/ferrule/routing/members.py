@@ -140,7 +140,7 @@ class Members:
                 return
 
     def _notify(self, notice: ConnectionNotice) -> None:
-        """Tell the owner; a failing handler harms nobody else."""
+        """Call the handlers of the owner; one that fails harms nobody else."""
         for handler in tuple(self.on_notice):
             try:
                 handler(notice)

@@ -1,4 +1,4 @@
-"""Keeps a way to a server open: after a loss, or an attempt that failed, it connects again.
+"""Keeps a connection to a server open: after a loss, or an attempt that failed, it connects again.
 
 Rule: only one layer reconnects at a time. A `Client` reconnects by itself, so its transport is never one of these;
 this is for who uses a transport without one.
@@ -28,18 +28,18 @@ WayState = Literal["init", "connected", "reconnecting", "closed"]
 
 
 class WayNotice(Struct, frozen=True):
-    """What happened to the way, for its owner."""
+    """What happened to the connection, for its owner."""
 
     what: Literal["connected", "connect_failed", "lost", "gave_up"]
     error: Exception | None = None
     attempts: int = 0
-    """How many attempts have failed since the way was last open."""
+    """How many attempts have failed since the connection was last open."""
     retry_in: float | None = None
     """Seconds until the next attempt."""
 
 
 class Redialing:
-    """Keeps a way to a server open."""
+    """Keeps a connection to a server open."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Redialing:
             self._task = asyncio.get_running_loop().create_task(self._keep_open())
 
     async def connect(self) -> None:
-        """Begin, and wait until the way is open; raises CarrierError when every attempt failed."""
+        """Begin, and wait until it is open; raises CarrierError when every attempt failed."""
         self.start()
         while self.state in ("init", "reconnecting"):
             self._changed.clear()
@@ -80,13 +80,13 @@ class Redialing:
             raise CarrierError(f"gave up: {self._last_error or 'closed'}") from self._last_error
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Send now; raises NotConnected at once while there is no way: nothing is kept to be sent later."""
+        """Send now; raises NotConnected at once while there is no connection: nothing is kept to be sent later."""
         if self._channel is None:
-            raise NotConnected(f"there is no way to the server now ({self.state}): nothing was sent")
+            raise NotConnected(f"not connected to the server ({self.state}): nothing was sent")
         self._channel.send(message)
 
     async def close(self, grace: float = 2.0) -> None:
-        """End the way for good; harmless at any time."""
+        """Close the connection for good; harmless at any time."""
         self._turn("closed")
         task = self._task
         self._task = None
@@ -96,11 +96,17 @@ class Redialing:
         await self._transport.close(grace)
 
     async def _keep_open(self) -> None:
-        attempts = waits = 0
+        attempts = 0
+        waits = 0
         try:
             while True:
                 failed = await self._attempt()
-                attempts, waits = (attempts + 1, waits + 1) if failed else (0, 1)
+                if failed:
+                    attempts += 1
+                    waits += 1
+                else:
+                    attempts = 0
+                    waits = 1
                 if failed and self._max_attempts is not None and attempts >= self._max_attempts:
                     self._give_up(failed, attempts)
                     return
@@ -147,7 +153,7 @@ class Redialing:
         try:
             self._tell(notice)
         except Exception:
-            logger.exception("the owner of a way failed when it was told of it")
+            logger.exception("the connection callback failed")
 
 
 class _Watched:

@@ -159,9 +159,9 @@ class Replica:
 def client_maker(options: Mapping[str, Any]) -> NewClient:
     """Return what makes the clients of a router: they leave it to the router to connect and to send again."""
     if "reconnect" in options:
-        raise SetupError("reconnect is no option for several targets: the router connects to each again by itself")
+        raise SetupError("reconnect cannot be used with several targets: the router connects to each again by itself")
     if "replica" in options:
-        raise SetupError("replica is no option for several targets: each is called by its own name")
+        raise SetupError("replica cannot be used with several targets: each is called by its own name")
     http = {"retry": "never", **(options.get("http") or {})}
 
     def new_client(name: str, target: object) -> Client:

@@ -144,7 +144,7 @@ class Router:
         for name, target in named_targets(targets).items():
             self.add(name, target, weight=given.pop(name, 1.0))
         if given:
-            raise SetupError(f"weights has names that are no targets: {', '.join(given)}")
+            raise SetupError(f"weights names unknown targets: {', '.join(given)}")
 
     # -- lifetime
 
@@ -308,6 +308,7 @@ class Router:
         ticket = None
         bulkhead = self._bulkhead
         if principal is None and bulkhead.in_flight < bulkhead.most:
+            # What `Bulkhead.enter` does for nobody in particular, written out: it is on the path of every call.
             bulkhead.in_flight += 1
         else:
             ticket = await self._admission.enter(principal, began, deadline)
@@ -340,6 +341,7 @@ class Router:
         if replica is not None:
             self._group.answered(replica, now - began, now)
         if ticket is None and replica is not None and not bulkhead.waiting:
+            # `Bulkhead.leave_freely`, written out; the average of the target stands for that of all calls.
             bulkhead.in_flight -= 1
             bulkhead.service_time = replica.facts.latency
         else:
