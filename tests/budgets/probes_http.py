@@ -13,7 +13,7 @@ from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.keepalive import Keepalive
 from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel
 from ferrule.transports.http.endpoint.sessions import Sessions
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.engine.body import ChunkedBody
 from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.head_parser import Unacceptable
@@ -93,9 +93,9 @@ class Link:
     def channel_lost(self, channel: object, error: object) -> None: ...
 
 
-def shared(**settings: int) -> Streaming:
+def shared(**settings: int) -> EndpointStreams:
     """Return what the streams of one endpoint share."""
-    return Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
+    return EndpointStreams(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
 
 
 def told(standing: SessionChannel, size: int) -> None:

@@ -59,7 +59,7 @@ async def looked_at(limit: int, size: int) -> bool:
             else:
                 assert site.stream(session).status == 200
             site.session(session).used = float(number)
-        site.endpoint._streaming.now = everyone + 1.0
+        site.endpoint._streams.now = everyone + 1.0
         site.greeted()
         return not is_open(site, idle)
 

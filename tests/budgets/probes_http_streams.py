@@ -164,7 +164,7 @@ async def kept_for(lasts: float, passes: float) -> bool:
     async with serving(event_age=lasts) as site:
         session, begun = lost_reader(site)
         tell(site, session)
-        log = site.endpoint._streaming.log
+        log = site.endpoint._streams.log
         assert isinstance(log, MemoryEventLog)
         await stands(lambda: len(log) == 1, lasts, passes)
         return await resumes(site, session, begun)
@@ -173,7 +173,7 @@ async def kept_for(lasts: float, passes: float) -> bool:
 @probe("ferrule.transports.http.endpoint.session.MOST_FINISHED", clamps=True)
 async def ended_and_kept(limit: int, size: int) -> bool:
     async with serving() as site:
-        session = HttpSession("id", mock.Mock(), None, site.endpoint._streaming)
+        session = HttpSession("id", mock.Mock(), None, site.endpoint._streams)
         for _ in range(size):
             session.finished(session.new_stream())
         return len(session.streams) == size
@@ -217,7 +217,7 @@ async def heard_and_kept(limit: int, size: int) -> bool:
         for part in (1000, size - 1000):
             framing = len(f"event: message\nid: {stream.name}-1\ndata: \n\n")
             stream.say(b"x" * (part - framing), "message")
-        log = site.endpoint._streaming.log
+        log = site.endpoint._streams.log
         assert isinstance(log, MemoryEventLog)
         assert log.size == size
         # A socket would tell this of a reader whose system has acknowledged everything.
@@ -261,6 +261,6 @@ async def last_words(lasts: float, passes: float) -> bool:
         reader.connection.connection_lost(None)
         site.peer().ask("GET", "/sse", accept="text/event-stream", last_event_id=f"{session.stream.name}-0")
         await turns()
-        assert site.endpoint._pair is not None
-        ending = asyncio.create_task(site.endpoint._pair.close())
+        assert site.endpoint._sse is not None
+        ending = asyncio.create_task(site.endpoint._sse.close())
         return await stands(lambda: not ending.done(), lasts, passes)

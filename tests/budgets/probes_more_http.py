@@ -34,7 +34,7 @@ from ferrule.transports.http.engine.http2 import connection as http2_connection
 from ferrule.transports.http.engine.http2.frames import PREFACE, ConnectionFailed
 from ferrule.transports.http.engine.http2.frames import Frame as Http2Frame
 from ferrule.transports.http.engine.http2.limits import FloodLimits
-from ferrule.transports.http.engine.request_reader import Incoming
+from ferrule.transports.http.engine.request_reader import RequestReader
 from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.message import HttpRequest, Responder
 from ferrule.transports.http.routes.site import Site
@@ -44,9 +44,9 @@ from ferrule.transports.http.settings import EngineSettings, Http2Settings
 def ignore(request: HttpRequest, responder: Responder) -> None: ...
 
 
-def incoming(data: bytes) -> Incoming:
+def incoming(data: bytes) -> RequestReader:
     """Return what is read of a connection on which this has come."""
-    opened = Incoming(EngineState(ignore, EngineSettings(max_head_size=2**24), 2**20))
+    opened = RequestReader(EngineState(ignore, EngineSettings(max_head_size=2**24), 2**20))
     opened._buffer = data
     return opened
 
@@ -265,7 +265,7 @@ class Noting:
 class Forgetful:
     """What a server remembers of sessions: nothing."""
 
-    def said_before(self, link: Any) -> list[bytes]:
+    def replay_frames(self, link: Any) -> list[bytes]:
         return []
 
     def written_values(self, link: Any) -> bytes:

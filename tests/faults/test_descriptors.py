@@ -13,7 +13,7 @@ import pytest
 from raw_http import HONEST, EngineProcess, engine, until
 
 from ferrule.transports.sockets import accept as accepting
-from ferrule.transports.sockets.accept import Accepting
+from ferrule.transports.sockets.accept import SocketAcceptor
 
 REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
@@ -77,7 +77,7 @@ def test_dsk_02_an_accept_that_fails_now_and_then_keeps_nobody_out(
         listening.bind(("127.0.0.1", 0))
         listening.listen(100)
         listening.setblocking(False)
-        line = Accepting(listening, serve, lambda: REFUSAL)
+        line = SocketAcceptor(listening, serve, lambda: REFUSAL)
         line.start()
         for _ in range(10):
             await asyncio.gather(*(visit(listening.getsockname()[1]) for _ in range(3)))
@@ -110,7 +110,7 @@ def test_dsk_02_a_shortage_that_lasts_does_not_spin(monkeypatch: pytest.MonkeyPa
             raise OSError(errno.ENFILE, "table full")
 
         listening._accept = accept  # type: ignore[method-assign]
-        line = Accepting(listening, lambda _: None, lambda: REFUSAL)
+        line = SocketAcceptor(listening, lambda _: None, lambda: REFUSAL)
         line.start()
         with socket.create_connection(listening.getsockname()):
             await asyncio.sleep(0.5)

@@ -8,7 +8,7 @@ import os
 import socket
 
 from ferrule.testing import run_in_virtual_time
-from ferrule.transports.sockets.accept import MAX_FAREWELLS, Accepting, LingeringCloses, turn_away
+from ferrule.transports.sockets.accept import MAX_FAREWELLS, LingeringCloses, SocketAcceptor, turn_away
 
 
 async def listen(backlog: int = 100) -> socket.socket:
@@ -21,7 +21,7 @@ def test_everyone_who_comes_is_taken_until_stopped() -> None:
     async def main() -> None:
         listening = await listen()
         taken: list[socket.socket] = []
-        line = Accepting(listening, taken.append, bytes)
+        line = SocketAcceptor(listening, taken.append, bytes)
         files = len(os.listdir("/proc/self/fd"))
         line.start()
         address = listening.getsockname()
@@ -41,7 +41,7 @@ def test_a_crowd_is_taken_after_some_have_come_one_by_one() -> None:
     async def main() -> None:
         listening = await listen()
         taken: list[socket.socket] = []
-        line = Accepting(listening, taken.append, bytes)
+        line = SocketAcceptor(listening, taken.append, bytes)
         line.start()
         address = listening.getsockname()
         peers: list[socket.socket] = []
@@ -65,7 +65,7 @@ def test_a_socket_that_listens_no_more_is_reported_once() -> None:
     async def main() -> list[OSError]:
         listening = await listen()
         failed: list[OSError] = []
-        line = Accepting(listening, lambda _: None, bytes, failed.append)
+        line = SocketAcceptor(listening, lambda _: None, bytes, failed.append)
         line.start()
         listening.shutdown(socket.SHUT_RDWR)
         while not failed:

@@ -58,7 +58,7 @@ def test_a_server_that_lives_is_not_replaced(tmp_path: Path) -> None:
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("mine")
-    with pytest.raises(CarrierError, match="no socket"):
+    with pytest.raises(CarrierError, match="not a socket"):
         listen_unix(str(path), 0o600, 10)
     assert path.read_text() == "mine"
 

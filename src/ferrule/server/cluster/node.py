@@ -146,7 +146,7 @@ class ServerNode:
         lease = self._lease = NodeLease(self.stores.nodes, self.name, ttl=self.stores.lease, lapsed=self._lapsed)
         sessions.held = lambda: lease.held
         sessions.open()
-        links.on_said = sessions.changed
+        links.on_session_changed = sessions.changed
         if self.stores.reaches_others:
             self._services.changes.relay = self._tell_others
         self._subscription = self.stores.bus.subscribe(CHANGES, self._told, self._missed)
@@ -215,7 +215,7 @@ class ServerNode:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
-        self._services.links.on_said = None
+        self._services.links.on_session_changed = None
         self._services.changes.relay = None
         if self._subscription is not None:
             self._subscription.close()

@@ -81,9 +81,9 @@ class Entrance:
         """What is offered over HTTP beside MCP."""
         return self._host.custom_routes
 
-    def said_before(self, link: Receiver) -> Sequence[bytes]:
+    def replay_frames(self, link: Receiver) -> Sequence[bytes]:
         """Return what a session's client has said since its handshake that still holds, as frames."""
-        return self._host.said_before(link)
+        return self._host.replay_frames(link)
 
     @property
     def neighbours(self) -> Neighbours | None:

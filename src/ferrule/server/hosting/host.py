@@ -376,10 +376,10 @@ class Host:
             self._monitor.registry_stats = self._registry_stats
         return self._monitor
 
-    def said_before(self, link: Receiver) -> Sequence[bytes]:
+    def replay_frames(self, link: Receiver) -> Sequence[bytes]:
         """Return what a session's client has said since its handshake that still holds, as frames."""
         assert isinstance(link, Link)
-        return self.links.said_before(link)
+        return self.links.replay_frames(link)
 
     @property
     def shutdown_grace(self) -> float:

@@ -176,7 +176,7 @@ class Links:
         self.principals = Principals()
         self.on_forget: Callable[[str], None] | None = None
         """Called with the owner whose session is over, where results may be kept for it."""
-        self.on_said: Callable[[Link], None] | None = None
+        self.on_session_changed: Callable[[Link], None] | None = None
         """Called when a client has said something that another node would have to know; None where there is none."""
         self.watcher: LinkWatcher | None = None
         """Hears of links that open and close, where somebody wants to know."""
@@ -218,7 +218,7 @@ class Links:
             return
         state.init_timer = link.loop.call_later(within, self._silent, link)
 
-    def said_before(self, link: Link) -> list[bytes]:
+    def replay_frames(self, link: Link) -> list[bytes]:
         """Return what the client of a session has said since its handshake that still holds, as frames."""
         state = self._states.get(link)
         if state is None or not link.session.peer_ready:
@@ -233,8 +233,8 @@ class Links:
 
     def said(self, call: Call) -> None:
         """Called when what is remembered of a session has changed."""
-        if self.on_said is not None:
-            self.on_said(self.of(call))
+        if self.on_session_changed is not None:
+            self.on_session_changed(self.of(call))
 
     def written_values(self, link: Link) -> bytes:
         """Return the values of a session's `ctx.state`, encoded; empty where there are none, or too many."""
@@ -291,8 +291,8 @@ class Links:
             link.session.now_ready()
             _log_ready(link)
             self._subscriptions.add_to_lists(state.subscriber)
-            if self.on_said is not None:
-                self.on_said(link)
+            if self.on_session_changed is not None:
+                self.on_session_changed(link)
             if link.channel is not None and not link.channel.traits.watches_itself:
                 link.keep_alive()
 

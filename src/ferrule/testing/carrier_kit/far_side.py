@@ -210,9 +210,9 @@ class FarSide:
         """The nodes the server is one of."""
         return self.server.host.cluster
 
-    def said_before(self, link: Receiver) -> Sequence[bytes]:
+    def replay_frames(self, link: Receiver) -> Sequence[bytes]:
         """Return what a session's client has said since its handshake that still holds, as frames."""
-        return self.server.host.said_before(link.receiver if isinstance(link, Watched) else link)
+        return self.server.host.replay_frames(link.receiver if isinstance(link, Watched) else link)
 
     def monitor(self) -> Monitor:
         """Return what tells of the server's health and its metrics."""

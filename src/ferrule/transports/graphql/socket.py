@@ -68,7 +68,7 @@ class OperationSocket:
     # -- called by the WebSocket
 
     def channel_opened(self, channel: Channel) -> None:
-        """Give the client a while to begin."""
+        """Start the timeout for the client's first message."""
         socket = cast("WebSocketChannel", channel)
         timeout = self._settings.init_timeout
         self._late = self._loop.call_later(timeout, socket.close_with, LATE, "Connection initialisation timeout")

@@ -40,7 +40,7 @@ class AcceptedSocket(socket.socket):
     type = _socket.socket.type  # type: ignore[assignment]
 
 
-class Accepting:
+class SocketAcceptor:
     """Takes connections from one listening socket."""
 
     def __init__(

@@ -325,7 +325,7 @@ class Reception:
             self._tls_times = {"ssl_handshake_timeout": handshake_timeout, "ssl_shutdown_timeout": TLS_SHUTDOWN_TIME}
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._farewells = LingeringCloses(self._loop)
+        self._lingering = LingeringCloses(self._loop)
         self._turned_away: set[asyncio.Transport] = set()
         self._empty = asyncio.Event()
         self._period = look_period(settings.idle_timeout)
@@ -337,7 +337,7 @@ class Reception:
         if full:
             if self._connections is not None:
                 self._connections.refused("too_many_connections")
-            self._farewells.turn_away(accepted, self.refusal(full))
+            self._lingering.turn_away(accepted, self.refusal(full))
         else:
             self._scope.spawn(self._attach(accepted))
 
@@ -456,7 +456,7 @@ class Reception:
 
     async def close(self, grace: float) -> None:
         """Let what was sent be taken within `grace` seconds, then cut every connection and release everything."""
-        self._farewells.end()
+        self._lingering.end()
         for served in list(self.served):
             served.close()
         await self._wait_empty(grace)

@@ -22,7 +22,7 @@ from ferrule.errors import CarrierError, SetupError
 from ferrule.settings.option import FilePath, read
 from ferrule.transports.contract import Acceptor
 from ferrule.transports.shutdown import ListenerEnd, left_of_grace
-from ferrule.transports.sockets.accept import Accepting
+from ferrule.transports.sockets.accept import SocketAcceptor
 from ferrule.transports.sockets.admission import Admission, process_admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import ListeningPlace, duplicates, hung_up, listen
 from ferrule.transports.sockets.tls import ask_for_certificates, server_context
@@ -76,7 +76,7 @@ def _make_room(path: str) -> None:
     except OSError:
         return
     if not stat.S_ISSOCK(kind) or sys.platform == "win32":
-        raise CarrierError(f"cannot listen on unix:{path}: there is a file of this name that is no socket")
+        raise CarrierError(f"cannot listen on unix:{path}: a file of this name is there, and it is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         # Only a refusal proves that nobody listens; a full backlog or a lack of rights does not.
@@ -107,7 +107,7 @@ class SocketListener(ABC):
         self._settings = settings
         self._acceptor: Acceptor | None = None
         self._reception: Reception | None = None
-        self._accepting: list[Accepting] = []
+        self._accepting: list[SocketAcceptor] = []
         self._admission = Admission("this server", settings.max_connections, within=process_admission)
         self._end = ListenerEnd()
         self._ended = asyncio.Event()
@@ -169,7 +169,7 @@ class SocketListener(ABC):
         logger.info("serving on %s", self._admission.name)
 
     def _accept_from(self, listening: socket.socket, reception: Reception) -> None:
-        accepting = Accepting(listening, reception.take, reception.short, self._end.fail)
+        accepting = SocketAcceptor(listening, reception.take, reception.short, self._end.fail)
         accepting.start()
         self._accepting.append(accepting)
 

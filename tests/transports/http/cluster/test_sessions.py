@@ -133,7 +133,7 @@ class Remembered:
         self.said: dict[Any, list[bytes]] = {}
         self.on_look: Any = lambda link: None
 
-    def said_before(self, link: Any) -> list[bytes]:
+    def replay_frames(self, link: Any) -> list[bytes]:
         self.on_look(link)
         return self.said.get(link, [])
 

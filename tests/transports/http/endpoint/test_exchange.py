@@ -35,8 +35,8 @@ class Made:
         self.answer = answer
         self.receiver = Receiver()
         self.pulse = Keepalive(2.0, 15.0, lambda now: None)
-        self.exchange = Exchange(self.receiver, answer, b"", EndpointSettings(**settings), self.pulse)  # type: ignore[arg-type]
-        self.exchange.wait()
+        self.exchange = Exchange(answer, b"", self.receiver, EndpointSettings(**settings), self.pulse)  # type: ignore[arg-type]
+        self.exchange.mark_pending()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_after_its_answer_it_sends_nothing(made: Any) -> None:
     one.answer.leave()
     one.exchange.lost()
     assert one.receiver.lost == []
-    assert not one.pulse.young
+    assert not one.pulse.pending
 
 
 async def test_a_request_never_goes_out_on_it(made: Any) -> None:

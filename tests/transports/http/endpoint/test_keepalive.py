@@ -16,7 +16,7 @@ class Waiting:
     def __init__(self, pulse: Keepalive) -> None:
         self.pulse = pulse
         self.began: list[float] = []
-        pulse.young.add(self)
+        pulse.pending.add(self)
 
     def begin_stream(self) -> None:
         self.began.append(asyncio.get_running_loop().time())
@@ -80,7 +80,7 @@ async def test_who_was_answered_in_time_never_streams(virtual_time: None) -> Non
     await asyncio.sleep(10)
     pulse.stop()
     assert quick.began == slower.began == []
-    assert not pulse.young
+    assert not pulse.pending
 
 
 async def test_a_stream_shows_that_it_lives_at_least_as_often_as_promised(virtual_time: None) -> None:

@@ -24,7 +24,7 @@ from ferrule.transports.http.endpoint.session import (
     SessionChannel,
     SessionExchange,
 )
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Request, Success
@@ -34,7 +34,7 @@ ASKS = {"elicitation": {}, "sampling": {}, "roots": {}}
 
 
 def lone_session(**settings: Any) -> HttpSession:
-    shared = Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
+    shared = EndpointStreams(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
     return HttpSession("an-id", None, None, shared)  # type: ignore[arg-type]
 
 
@@ -118,45 +118,45 @@ def _finish_streams(session: HttpSession, count: int) -> None:
 
 async def test_only_an_exchange_that_waits_for_its_answer_is_watched_over(answering: Any) -> None:
     session = lone_session()
-    exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
-    assert not session.shared.keepalive.young
-    exchange.wait()
-    assert session.shared.keepalive.young == {exchange}
+    exchange = SessionExchange(answering(), b"", session, SessionChannel(session))
+    assert not session.shared.keepalive.pending
+    exchange.mark_pending()
+    assert session.shared.keepalive.pending == {exchange}
     exchange.send(Success(1, {}))
-    assert not session.shared.keepalive.young
+    assert not session.shared.keepalive.pending
     session.end()
 
 
 async def test_an_exchange_that_would_wait_in_a_session_that_is_over_is_refused(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
+    exchange = SessionExchange(answer, b"", session, SessionChannel(session))
     session.end()
-    exchange.wait()
+    exchange.mark_pending()
     assert (answer.status, exchange.open) == (404, False)
-    assert not session.shared.keepalive.young
+    assert not session.shared.keepalive.pending
 
 
 async def test_the_end_of_one_exchange_does_not_hide_the_others_from_the_end_of_the_session(answering: Any) -> None:
     session = lone_session()
     answers = [answering() for _ in range(3)]
-    exchanges = [SessionExchange(session, SessionChannel(session), answer, b"") for answer in answers]
+    exchanges = [SessionExchange(answer, b"", session, SessionChannel(session)) for answer in answers]
     for exchange in exchanges:
-        exchange.wait()
+        exchange.mark_pending()
     exchanges[1].send(Success(1, {}))
     session.end()
     assert [answer.status for answer in answers] == [404, 200, 404]
     assert session._answering is None
-    assert not session.shared.keepalive.young
+    assert not session.shared.keepalive.pending
 
 
 async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
-    exchange.wait()
+    exchange = SessionExchange(answer, b"", session, SessionChannel(session))
+    exchange.mark_pending()
     exchange.send(CHANGED)
-    assert not session.shared.keepalive.young
-    exchange.wait()
-    assert not session.shared.keepalive.young
+    assert not session.shared.keepalive.pending
+    exchange.mark_pending()
+    assert not session.shared.keepalive.pending
     assert [message["method"] for message in answer.messages] == [CHANGED.method]
     exchange.send(Success(1, {}))
     assert answer.messages[-1]["id"] == 1
@@ -168,7 +168,7 @@ async def test_an_exchange_that_streams_is_not_watched_over_as_one_that_waits(an
 async def test_an_answer_to_what_could_not_be_read_is_told_by_its_status(answering: Any) -> None:
     for identity, status in ((None, 400), (UNSET, 400), (1, 200), ("a", 200)):
         session, answer = lone_session(), answering()
-        SessionExchange(session, SessionChannel(session), answer, b"").send(
+        SessionExchange(answer, b"", session, SessionChannel(session)).send(
             Failure(identity, ErrorObject(-32700, "no"))
         )
         assert answer.status == status
@@ -176,8 +176,8 @@ async def test_an_answer_to_what_could_not_be_read_is_told_by_its_status(answeri
 
 async def test_a_cancelled_call_lets_its_connection_go_once(answering: Any) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
-    exchange.wait()
+    exchange = SessionExchange(answer, b"", session, SessionChannel(session))
+    exchange.mark_pending()
     exchange.withdrawn()
     assert (answer.status, exchange.open) == (202, False)
     exchange.withdrawn()
@@ -189,7 +189,7 @@ async def test_a_cancelled_call_lets_its_connection_go_once(answering: Any) -> N
 @pytest.mark.parametrize("end", ["withdrawn", "close"])
 async def test_a_stream_that_ends_without_an_answer_is_kept_like_any_other(answering: Any, end: str) -> None:
     session, answer = lone_session(), answering()
-    exchange = SessionExchange(session, SessionChannel(session), answer, b"")
+    exchange = SessionExchange(answer, b"", session, SessionChannel(session))
     exchange.send(CHANGED)
     getattr(exchange, end)()
     assert session._finished is not None
@@ -202,7 +202,7 @@ async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any,
     session = lone_session(response="sse")
     for number in range(MOST_FINISHED + 4):
         answer = answering()
-        exchange = SessionExchange(session, SessionChannel(session), answer, b"")
+        exchange = SessionExchange(answer, b"", session, SessionChannel(session))
         if streamed:
             exchange.send(CHANGED)
         exchange.send(Success(number, {}))
@@ -212,14 +212,14 @@ async def test_only_so_many_answers_that_came_as_events_are_kept(answering: Any,
 
 async def test_an_answer_that_took_a_while_makes_its_session_used(answering: Any) -> None:
     session = lone_session()
-    exchange = SessionExchange(session, SessionChannel(session), answering(), b"")
-    exchange.wait()
+    exchange = SessionExchange(answering(), b"", session, SessionChannel(session))
+    exchange.mark_pending()
     session.shared.now = 50.0
     exchange.send(Success(1, {}))
-    assert (session.started, session.used, session.left) == (0.0, 50.0, 50.0)
+    assert (session.started, session.used, session.last_active) == (0.0, 50.0, 50.0)
     stream = session.new_stream()
-    stream.left = 70.0
-    assert session.left == 70.0
+    stream.last_read = 70.0
+    assert session.last_active == 70.0
 
 
 # -- what belongs to no exchange

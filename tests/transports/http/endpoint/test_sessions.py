@@ -23,11 +23,11 @@ from ferrule.transports.http.endpoint.sessions import (
     ID_BYTES,
     INTRODUCTION,
     Eviction,
-    Listening,
     MovedSession,
+    ReplayChannel,
     Sessions,
 )
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.messages import ErrorObject, Failure, Notification, Success
@@ -49,7 +49,9 @@ class Table:
     """A table of sessions, with a clock that is set by hand."""
 
     def __init__(self, **settings: Any) -> None:
-        self.shared = Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
+        self.shared = EndpointStreams(
+            MemoryEventLog(), Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings)
+        )
         self.sessions = Sessions(lambda origin: Link(), lambda link: link.busy, self.shared)  # type: ignore[attr-defined,arg-type,return-value]
 
     def open(self, principal: str | None = None, address: str = "192.0.2.1", introduction: bytes = b"") -> Any:
@@ -765,9 +767,9 @@ def test_a_session_of_another_process_that_is_too_large_for_the_table_is_not_tak
 
 
 def test_only_an_answer_to_its_introduction_makes_the_handshake_of_a_session_that_is_heard_again() -> None:
-    listening = Listening()
-    listening.send(Notification("notifications/message", {}))
-    listening.send(Failure(0, ErrorObject(-32602, "no")))
-    assert not listening.greeted
-    listening.send(Success(0, GREETING))
-    assert listening.greeted
+    channel = ReplayChannel()
+    channel.send(Notification("notifications/message", {}))
+    channel.send(Failure(0, ErrorObject(-32602, "no")))
+    assert not channel.greeted
+    channel.send(Success(0, GREETING))
+    assert channel.greeted

@@ -9,7 +9,7 @@ import pytest
 
 from ferrule.stores.memory import LogBounds, MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
-from ferrule.transports.http.endpoint.streams import Stream, Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams, Stream
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.sse import SseParser
 
@@ -19,7 +19,7 @@ class Kept:
 
     def __init__(self, log: Any = None, *, primed: bool = True, **settings: Any) -> None:
         self.log = MemoryEventLog(LogBounds(events=5)) if log is None else log
-        self.shared = Streaming(self.log, Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
+        self.shared = EndpointStreams(self.log, Keepalive(2.0, 15.0, lambda now: None), EndpointSettings(**settings))
         self.stream = Stream(self.shared, "k", "tag.1", primed=primed)
 
 
@@ -229,4 +229,4 @@ async def test_the_time_of_the_last_reader_is_known(reader: Any) -> None:
     kept.stream.attach(answer, b"")
     kept.shared.now = 50.0
     answer.leave()
-    assert kept.stream.left == 50.0
+    assert kept.stream.last_read == 50.0

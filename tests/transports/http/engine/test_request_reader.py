@@ -7,14 +7,14 @@ import pytest
 from ferrule.budgets.allocator import allocator
 from ferrule.budgets.bounds import FREE_UNFINISHED
 from ferrule.transports.http.engine.head_parser import Head, Unacceptable
-from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, NO_HEAD, Incoming
+from ferrule.transports.http.engine.request_reader import MAX_BLANK_LINES, MAX_KEPT_HEAD, NO_HEAD, RequestReader
 from ferrule.transports.http.engine.state import EngineState
 from ferrule.transports.http.settings import EngineSettings
 
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n"
 
 
-class Opened(Incoming):
+class Opened(RequestReader):
     """Takes requests as a connection does, all that have come whole."""
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw
 from ferrule.errors import EncodeError, SetupError
 from ferrule.stores.memory import MemoryEventLog
 from ferrule.transports.http.endpoint.keepalive import Keepalive
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.message import header_lines
 from ferrule.transports.http.old_sse.session import PostChannel, SseSession, SseSessionStream, key
 from ferrule.transports.http.settings import EndpointSettings
@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from pair_desk import Page
 
 
-def shared(**settings: Any) -> Streaming:
-    return Streaming(MemoryEventLog(), Keepalive(2.0, 15.0, lambda _now: None), EndpointSettings(**settings))
+def shared(**settings: Any) -> EndpointStreams:
+    return EndpointStreams(MemoryEventLog(), Keepalive(2.0, 15.0, lambda _now: None), EndpointSettings(**settings))
 
 
 def new_session(*, created: bool = False, **settings: Any) -> tuple[SseSession, Page]:

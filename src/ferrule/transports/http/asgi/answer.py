@@ -37,26 +37,28 @@ class QuietCalls:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._young: set[AsgiAnswer] = set()
-        self._old: set[AsgiAnswer] = set()
+        self._pending: set[AsgiAnswer] = set()
+        self._overdue: set[AsgiAnswer] = set()
         self._ticking = False
 
     def begin(self, answer: AsgiAnswer) -> None:
         """Watch over a call that is not answered yet."""
-        self._young.add(answer)
+        self._pending.add(answer)
         if not self._ticking:
             self._ticking = True
             self.loop.call_later(LONG, self._tick)
 
     def end(self, answer: AsgiAnswer) -> None:
         """Watch over a call no longer."""
-        self._young.discard(answer)
-        if self._old:
-            self._old.discard(answer)
+        self._pending.discard(answer)
+        if self._overdue:
+            self._overdue.discard(answer)
 
     def _tick(self) -> None:
-        late, self._old, self._young = self._old, self._young, set()
-        self._ticking = bool(self._old)
+        late = self._overdue
+        self._overdue = self._pending
+        self._pending = set()
+        self._ticking = bool(self._overdue)
         if self._ticking:
             self.loop.call_later(LONG, self._tick)
         for answer in late:
@@ -69,7 +71,7 @@ class AsgiAnswer(Struct, eq=False):
     method: str
     receive: Receive
     send: Send
-    patience: QuietCalls
+    quiet_calls: QuietCalls
     start: tuple[int, bytes] | None = None
     """Status and head, once they are known."""
     outbox: list[bytes] = []
@@ -162,7 +164,7 @@ class AsgiAnswer(Struct, eq=False):
         """Stay with the request until its answer is taken or cut."""
         try:
             if self.start is None and not self.gone:
-                self.patience.begin(self)
+                self.quiet_calls.begin(self)
                 await self._news()
             if self.start is None or (self.gone and not self.finished):
                 # An ASGI app cannot hang up before its answer has begun, and servers complain of silence.
@@ -172,7 +174,7 @@ class AsgiAnswer(Struct, eq=False):
             else:
                 await self._stream(*self.start)
         finally:
-            self.patience.end(self)
+            self.quiet_calls.end(self)
             self._lose()
             if self.holder is not None:
                 unread.drained(self.holder)
@@ -186,7 +188,7 @@ class AsgiAnswer(Struct, eq=False):
             await self._send_whole(status, head, body)
             return
         self.outbox.clear()
-        self.tasks = self.tasks or Scope(self.patience.loop)
+        self.tasks = self.tasks or Scope(self.quiet_calls.loop)
         self.pumping = self.tasks.spawn(self._send_whole(status, head, body))
         await asyncio.wait([self.pumping])
 
@@ -233,7 +235,7 @@ class AsgiAnswer(Struct, eq=False):
     # -- events: of the endpoint, and of the peer's end
 
     async def _news(self) -> None:
-        self.wake = self.patience.loop.create_future()
+        self.wake = self.quiet_calls.loop.create_future()
         await self.wake
 
     def _tell(self) -> None:
@@ -248,7 +250,7 @@ class AsgiAnswer(Struct, eq=False):
 
     def _listen(self) -> asyncio.Task[None]:
         if self.listening is None:
-            self.tasks = self.tasks or Scope(self.patience.loop)
+            self.tasks = self.tasks or Scope(self.quiet_calls.loop)
             self.listening = self.tasks.spawn(self._wait_for_end())
         return self.listening
 

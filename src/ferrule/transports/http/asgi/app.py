@@ -150,7 +150,7 @@ class LoopEndpoint:
         self._left = False
         self._started = self.loop.create_future()
         self._leaving = asyncio.Event()
-        self._patience = QuietCalls(self.loop)
+        self._quiet_calls = QuietCalls(self.loop)
         self._requests = Account("requests being read", MAX_READING, within=process.requests)
         self._keeper = Scope(self.loop).spawn(self._keep())
 
@@ -206,7 +206,7 @@ class LoopEndpoint:
         """Read a request, and stay with it until it is answered."""
         endpoint = self.endpoint
         request = _request(scope, endpoint)
-        answer = AsgiAnswer(request.method, receive, send, self._patience)
+        answer = AsgiAnswer(request.method, receive, send, self._quiet_calls)
         most = endpoint.settings.max_body_size
         body = await _read(receive, request.headers.get(b"content-length", b""), most, self._requests)
         if body is GONE:

@@ -42,7 +42,7 @@ class Reader(Protocol):
     """Whoever made a request and reads its answer; the last of the calls is `ended` or `lost`."""
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Learn how the answer begins; names are in lower case."""
+        """Called with status and headers of the answer; names are in lower case."""
 
     def body_received(self, data: bytes) -> None:
         """Take a part of the answer."""

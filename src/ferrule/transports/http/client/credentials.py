@@ -176,7 +176,7 @@ class Gate:
         return self._credentials.authorize(method, place.url)
 
     async def answer(self, claim: Claim, status: int, headers: Mapping[str, str], operation: str) -> bool:
-        """Tell the credentials of a refusal. Return whether to send the request again; raises FerruleError."""
+        """Hand a refusal to the credentials. Return whether to send the request again; raises FerruleError."""
         if status not in REFUSALS or claim.refusals >= MAX_REFUSALS:
             return False
         claim.refusals += 1

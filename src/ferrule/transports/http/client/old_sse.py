@@ -105,12 +105,12 @@ class SsePost(SingleExchange):
             self.failed(HttpFailed(words, self.status, header_texts(self.headers)))
 
     def failed(self, error: Exception) -> None:
-        """Tell whoever waits, in words that also say whether the server may have got it."""
+        """Called when the message was not sent, or its fate is unknown: fail whoever waits, and say which it is."""
         if not isinstance(error, CallFailed):
             sent = not isinstance(error, ConnectFailed)
             unsure = "it may have arrived or not" if sent else "it was not sent"
             error = LinkLost(
-                f"the way to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
+                f"the connection to {self._channel.endpoint} failed under a message; {unsure}: {error}", sent=sent
             )
         self._channel.post_failed(self.unanswered, error)
 
@@ -230,7 +230,7 @@ class SseChannel(ChannelDefaults):
             self.lose(error)
 
     def post_failed(self, identities: list[Id], error: Exception) -> None:
-        """Tell that requests will get no answer."""
+        """Called when requests will get no answer: report that to the receiver."""
         if not identities and not self.closing:
             logger.warning("a message did not reach %s: %s", self.endpoint, error)
         for identity in identities:
@@ -252,7 +252,7 @@ class SseChannel(ChannelDefaults):
         self._pool.close()
 
     def lose(self, error: Exception | None) -> None:
-        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        """Report to the receiver, once, that the channel is lost."""
         if self._lost:
             return
         self.cut()

@@ -211,7 +211,7 @@ class Pool:
         connection.send(job.request, job)
 
     def freed(self, connection: HttpConnection) -> None:
-        """Give a connection the next request, or keep it, or let it go where there are enough."""
+        """Send the next request on a connection, or keep it, or close it where there are enough."""
         if connection in self._extra:
             if len(self._kept) + self._reserved >= self._size:
                 connection.abort()

@@ -45,7 +45,7 @@ class PostOwner(StreamOwner, Protocol):
         """See whether a server without Streamable HTTP has the HTTP+SSE pair."""
 
     def fail(self, identities: Sequence[Id], error: Exception) -> None:
-        """Tell that requests will get no answer."""
+        """Called when requests will get no answer."""
 
     def over(self, post: Post) -> None:
         """Called when nothing is waited for any more."""
@@ -57,8 +57,20 @@ class Post(Resumable):
     channel: PostOwner
 
     __slots__ = (
-        *("attempts", "frame", "handling", "identity", "message", "method", "moved", "parked", "said", "session"),
-        *("_lines", "_origin", "stateless", "unanswered"),
+        "_lines",
+        "_origin",
+        "attempts",
+        "frame",
+        "handling",
+        "identity",
+        "message",
+        "method",
+        "moved",
+        "parked",
+        "said",
+        "session",
+        "stateless",
+        "unanswered",
     )
 
     def __init__(
@@ -319,12 +331,12 @@ class Post(Resumable):
         if self.repeatable:
             return LinkLost(f"{what} got no answer from {place}: {error}")
         return OutcomeUnknown(
-            f"unknown outcome: the way to {place} was cut after {what} was sent ({error}); it may have run or not, "
-            "and was not sent again"
+            f"unknown outcome: the connection to {place} was cut after {what} was sent ({error}); it may have run "
+            "or not, and was not sent again"
         )
 
     def fail(self, error: Exception) -> None:
-        """Tell whoever waits that no answer will come."""
+        """Fail whoever waits for an answer."""
         unanswered = self.unanswered
         self.unanswered = []
         self.over()

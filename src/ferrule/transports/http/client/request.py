@@ -261,7 +261,7 @@ class HttpExchange:
 
 
 class SingleExchange(HttpExchange):
-    """A request of the transport's own, awaited: the future gives the message that answers it, or its empty body."""
+    """A request of the transport's own, awaited: the future holds the message that answers it, or its empty body."""
 
     __slots__ = ("done", "identity")
 
@@ -280,14 +280,14 @@ class SingleExchange(HttpExchange):
                 connection.abort()
 
     def answered(self) -> None:
-        """Give the body."""
+        """Called when the answer is whole: set the result."""
         if self.streams:
             self.failed(CallFailed("the server ended its stream without an answer"))
         else:
             self._settle(self.body)
 
     def failed(self, error: Exception) -> None:
-        """Give the failure."""
+        """Called when it failed: set the exception."""
         if not self.done.done():
             self.done.set_exception(error)
 

@@ -54,7 +54,7 @@ class StreamOwner(Protocol):
         """Hand a message up."""
 
     def gap(self, lost: Gap) -> None:
-        """Tell that the stream is gone."""
+        """Called when the stream is gone."""
 
     def stood(self) -> None:
         """Called when the server answered when it was asked for the stream of notifications."""

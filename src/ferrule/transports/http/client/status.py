@@ -105,7 +105,7 @@ def _is_not_its_word(post: Post) -> bool:
 
 
 def hand_on(post: Post, error: ErrorObject) -> None:
-    """Give the server's own error to whoever waits, under the id they wait for."""
+    """Hand the server's own error to whoever waits, under the id they wait for."""
     unanswered = post.unanswered
     post.unanswered = []
     post.over()

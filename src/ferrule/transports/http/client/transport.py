@@ -142,7 +142,7 @@ class HttpChannel(ChannelDefaults):
         self._gap_handlers.append(handler)
 
     def gap(self, lost: Gap) -> None:
-        """Tell of such a gap."""
+        """Call the handlers of such a gap."""
         if self._state not in ENDED:
             for handler in self._gap_handlers:
                 handler(lost)
@@ -235,7 +235,7 @@ class HttpChannel(ChannelDefaults):
             self.lose(error)
 
     def fail(self, identities: Sequence[Id], error: Exception) -> None:
-        """Tell that requests will get no answer."""
+        """Called when requests will get no answer: report that to the receiver."""
         for identity in identities:
             self.receiver.request_failed(identity, error, self)
 
@@ -448,7 +448,7 @@ class HttpChannel(ChannelDefaults):
             logger.debug("%s was not told that the session is over: %s", self.heading.place, reason)
 
     def lose(self, error: Exception | None) -> None:
-        """Tell the receiver, once, that nothing more comes and nothing can go out."""
+        """Report to the receiver, once, that the channel is lost."""
         if self._state is LOST:
             return
         self._enter(LOST)

@@ -72,7 +72,7 @@ class Place(Struct, frozen=True):
 def place(url: str) -> Place:
     """Parse a URL; raises SetupError with what is wrong with it."""
     if UNFIT.search(url):
-        raise SetupError(f"the URL {_shown(url)} has spaces, control characters or what is no text in it")
+        raise SetupError(f"the URL {_shown(url)} has spaces, control characters or invalid text in it")
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -37,7 +37,7 @@ from ferrule.transports.http.cluster.frames import (
 )
 from ferrule.transports.http.cluster.outbox import TOPIC, Outbox
 from ferrule.transports.http.cluster.remote_responder import RemoteResponder
-from ferrule.transports.http.endpoint.cluster import Place
+from ferrule.transports.http.endpoint.cluster import ClusterEndpoint
 from ferrule.transports.http.heads import RETRY_AFTER, TEXT_HEAD
 from ferrule.transports.http.message import HttpRequest, Responder
 
@@ -96,9 +96,9 @@ class Asked:
 class Forwarder:
     """The requests between this node and others."""
 
-    def __init__(self, stores: Stores, place_of: Callable[[str], Place | None]) -> None:
+    def __init__(self, stores: Stores, endpoint_of: Callable[[str], ClusterEndpoint | None]) -> None:
         self._stores = stores
-        self._place_of = place_of
+        self._endpoint_of = endpoint_of
         """Returns the endpoint of this node that has a session."""
         self._outboxes: dict[str, Outbox] = {}
         self._asked: dict[int, Asked] = {}
@@ -301,8 +301,8 @@ class Forwarder:
             logger.warning("a request of another node cannot be read: do all nodes run the same version?")
             outbox.send(NOT_HERE, exchange)
             return
-        place = self._place_of(said.session)
-        if place is None:
+        endpoint = self._endpoint_of(said.session)
+        if endpoint is None:
             outbox.send(NOT_HERE, exchange)
             return
         outbox.send(TAKEN, exchange)
@@ -313,7 +313,7 @@ class Forwarder:
         request.identity = identity
         request.recheck_at = said.recheck_at
         try:
-            place.answer(request, remote)
+            endpoint.answer(request, remote)
         except Exception:
             remote.abort()
             raise

@@ -24,7 +24,7 @@ from ferrule.stores.stores import Stores
 from ferrule.supervision.scope import Scope
 from ferrule.transports.http.cluster.forwarder import Forwarder, Outcome
 from ferrule.transports.http.endpoint.caller import binding_of
-from ferrule.transports.http.endpoint.cluster import Place
+from ferrule.transports.http.endpoint.cluster import ClusterEndpoint
 from ferrule.transports.http.endpoint.sessions import EndpointSession, MovedSession
 from ferrule.transports.http.heads import RETRY_AFTER, refuse
 from ferrule.transports.http.message import HttpRequest, Responder
@@ -56,8 +56,8 @@ REVISION = "handshake"
 class LinkMemory(Protocol):
     """What the server remembers of a session, as far as another node must know it."""
 
-    def said_before(self, link: Any) -> Sequence[bytes]:
-        """Return what the client has said since its handshake that still holds, as frames."""
+    def replay_frames(self, link: Any) -> Sequence[bytes]:
+        """Return the messages since the handshake that still hold, for another node to replay."""
 
     def written_values(self, link: Any) -> bytes:
         """Return the values of `ctx.state`, encoded; empty where there are none."""
@@ -70,7 +70,7 @@ class OwnedSession(Struct, eq=False):
     """A session of this node."""
 
     record: SessionRecord
-    place: Place
+    endpoint: ClusterEndpoint
     session: EndpointSession
     kept: bool = False
     """Whether the store has it."""
@@ -81,7 +81,7 @@ class OwnedSession(Struct, eq=False):
 class Sought(Struct, eq=False):
     """A request that looks for its session."""
 
-    place: Place
+    endpoint: ClusterEndpoint
     identity: str
     request: HttpRequest
     responder: Responder
@@ -101,7 +101,7 @@ class ClusterSessions:
         self.events = stores.events
         self.held: Callable[[], bool] = lambda: True
         """Returns whether this node has a lease."""
-        self.forwarder = Forwarder(stores, self._place_of)
+        self.forwarder = Forwarder(stores, self._endpoint_of)
         self._owned: dict[str, OwnedSession] = {}
         self._by_link: dict[Receiver, str] = {}
         self._ending: set[str] = set()
@@ -134,14 +134,14 @@ class ClusterSessions:
         await self.forwarder.close()
         await self._scope.close()
 
-    def join(self, place: Place) -> None:
+    def join(self, endpoint: ClusterEndpoint) -> None:
         """Answer requests of other nodes at an endpoint from now on."""
-        self._leaving.discard(id(place))
+        self._leaving.discard(id(endpoint))
 
-    async def leave(self, place: Place) -> None:
+    async def leave(self, endpoint: ClusterEndpoint) -> None:
         """Leave the sessions of an endpoint to the other nodes."""
-        self._leaving.add(id(place))
-        left = [owned for owned in self._owned.values() if owned.place is place]
+        self._leaving.add(id(endpoint))
+        left = [owned for owned in self._owned.values() if owned.endpoint is endpoint]
         for owned in left:
             self._forget(owned)
         for position in range(0, len(left), TOGETHER):
@@ -166,9 +166,9 @@ class ClusterSessions:
 
     # -- what is kept of sessions
 
-    def keep(self, place: Place, session: EndpointSession) -> asyncio.Future[None]:
+    def keep(self, endpoint: ClusterEndpoint, session: EndpointSession) -> asyncio.Future[None]:
         """Let other nodes know of a new session; done when they do, or when that has to wait."""
-        moved = place.sessions.record(session, ())
+        moved = endpoint.sessions.record(session, ())
         record = SessionRecord(
             id=moved.id,
             revision=REVISION,
@@ -179,12 +179,12 @@ class ClusterSessions:
             owner=self.node,
             epoch=1,
         )
-        owned = self._own(record, place, session)
+        owned = self._own(record, endpoint, session)
         self._memory.recognise(session.link, _key(record.id), None)
         return self._scope.spawn(self._create(owned))
 
-    def _own(self, record: SessionRecord, place: Place, session: EndpointSession) -> OwnedSession:
-        owned = OwnedSession(record, place, session, touched=session.used)
+    def _own(self, record: SessionRecord, endpoint: ClusterEndpoint, session: EndpointSession) -> OwnedSession:
+        owned = OwnedSession(record, endpoint, session, touched=session.used)
         self._owned[record.id] = owned
         self._by_link[session.link] = record.id
         self._routes.pop(record.id, None)
@@ -206,7 +206,7 @@ class ClusterSessions:
     def _described(self, owned: OwnedSession) -> SessionRecord:
         """Return the record of a session as it is now."""
         link = owned.session.link
-        said = tuple(self._memory.said_before(link))
+        said = tuple(self._memory.replay_frames(link))
         state = self._memory.written_values(link)
         return structs.replace(owned.record, said=said, initialized=bool(said), state=state)
 
@@ -289,7 +289,7 @@ class ClusterSessions:
         """Serve no session from now on: others may have claimed them."""
         self.cut_off = True
         for owned in self._owned.values():
-            owned.place.sessions.suspend(owned.session)
+            owned.endpoint.sessions.suspend(owned.session)
 
     async def make_sure(self) -> None:
         """Find out which sessions are still ours, and go on with those."""
@@ -315,23 +315,28 @@ class ClusterSessions:
                 return
         owned.record = record
         owned.kept = True
-        owned.place.sessions.resume(owned.session)
+        owned.endpoint.sessions.resume(owned.session)
 
     def _let_go(self, owned: OwnedSession) -> None:
         """Another node has the session."""
         self._forget(owned)
-        owned.place.sessions.end(owned.session, moves=True)
+        owned.endpoint.sessions.end(owned.session, moves=True)
 
     # -- finding the node that has a session
 
-    def _place_of(self, identity: str) -> Place | None:
+    def _endpoint_of(self, identity: str) -> ClusterEndpoint | None:
         owned = self._owned.get(identity)
         if owned is None or self.cut_off:
             return None
-        return owned.place
+        return owned.endpoint
 
     def look_for(
-        self, place: Place, identity: str, request: HttpRequest, responder: Responder, not_found: Callable[[], None]
+        self,
+        endpoint: ClusterEndpoint,
+        identity: str,
+        request: HttpRequest,
+        responder: Responder,
+        not_found: Callable[[], None],
     ) -> None:
         """Answer a request of a session that is not here, wherever that is."""
         if identity in self._ending:
@@ -343,7 +348,7 @@ class ClusterSessions:
         else:
             # Counted here: many may come before the first of them is looked for.
             self._sought += 1
-            sought = Sought(place, identity, request, responder, not_found, len(request.body))
+            sought = Sought(endpoint, identity, request, responder, not_found, len(request.body))
             self._scope.spawn(self._look(sought)).add_done_callback(lambda _: self._looked(sought))
 
     def _looked(self, sought: Sought) -> None:
@@ -394,7 +399,7 @@ class ClusterSessions:
             return False
         if owned.record.principal == (binding_of(sought.request) or ""):
             self._give_back(sought)
-            owned.place.answer(sought.request, sought.responder)
+            owned.endpoint.answer(sought.request, sought.responder)
         else:
             sought.not_found()
         return True
@@ -426,7 +431,7 @@ class ClusterSessions:
         if not record.owner or record.owner == self.node or await self._stores.nodes.find(record.owner) is None:
             adopting = self._adopting.get(identity)
             if adopting is None:
-                adopting = self._adopting[identity] = self._scope.spawn(self._adopt(sought.place, identity))
+                adopting = self._adopting[identity] = self._scope.spawn(self._adopt(sought.endpoint, identity))
                 adopting.add_done_callback(lambda _: self._adopting.pop(identity, None))
             adopted = await asyncio.shield(adopting)
             if adopted is None:
@@ -446,9 +451,9 @@ class ClusterSessions:
         if len(self._routes) > MOST_ROUTES:
             del self._routes[next(iter(self._routes))]
 
-    async def _adopt(self, place: Place, identity: str) -> bool | None:
+    async def _adopt(self, endpoint: ClusterEndpoint, identity: str) -> bool | None:
         """Go on with a session that nobody has; return False where another node was first, None where it cannot be."""
-        if not self.held() or id(place) in self._leaving:
+        if not self.held() or id(endpoint) in self._leaving:
             raise StoreUnavailable("this node has no lease")
         record = await self._store.claim(identity, self.node)
         if record is None:
@@ -461,11 +466,11 @@ class ClusterSessions:
             record.caller,
             record.address,
         )
-        session = place.sessions.adopt(moved, record.epoch)
+        session = endpoint.sessions.adopt(moved, record.epoch)
         if session is None:
             await self._store.delete(identity)
             return None
-        owned = self._own(record, place, session)
+        owned = self._own(record, endpoint, session)
         owned.kept = True
         self._memory.recognise(session.link, _key(identity), record.state)
         return True

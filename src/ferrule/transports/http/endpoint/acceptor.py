@@ -45,8 +45,8 @@ class HttpAcceptor(Acceptor, Protocol):
     def custom_routes(self) -> Sequence[CustomRoute]:
         """What is offered over HTTP beside MCP."""
 
-    def said_before(self, link: Receiver) -> Sequence[bytes]:
-        """Return what a session's client has said since its handshake that still holds, as frames."""
+    def replay_frames(self, link: Receiver) -> Sequence[bytes]:
+        """Return the messages since a session's handshake that still hold, for another process to replay."""
 
     @property
     def neighbours(self) -> Neighbours | None:

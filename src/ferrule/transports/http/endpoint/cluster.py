@@ -10,7 +10,7 @@ from ferrule.transports.http.endpoint.sessions import EndpointSession, Sessions
 from ferrule.transports.http.message import HttpRequest, Responder
 
 
-class Place(Protocol):
+class ClusterEndpoint(Protocol):
     """An endpoint of this node, as the cluster uses it."""
 
     sessions: Sessions
@@ -25,19 +25,24 @@ class Cluster(Protocol):
     events: EventLog
     """What was said on streams, also by other nodes."""
 
-    def join(self, place: Place) -> None:
+    def join(self, endpoint: ClusterEndpoint) -> None:
         """Answer requests of other nodes at an endpoint from now on."""
 
-    async def leave(self, place: Place) -> None:
+    async def leave(self, endpoint: ClusterEndpoint) -> None:
         """Leave the sessions of an endpoint to the other nodes."""
 
-    def keep(self, place: Place, session: EndpointSession) -> Awaitable[None]:
+    def keep(self, endpoint: ClusterEndpoint, session: EndpointSession) -> Awaitable[None]:
         """Let other nodes know of a new session; done when they do, or when that has to wait."""
 
     def ended(self, session: EndpointSession) -> None:
         """Called when a session is over."""
 
     def look_for(
-        self, place: Place, identity: str, request: HttpRequest, responder: Responder, not_found: Callable[[], None]
+        self,
+        endpoint: ClusterEndpoint,
+        identity: str,
+        request: HttpRequest,
+        responder: Responder,
+        not_found: Callable[[], None],
     ) -> None:
         """Answer a request of a session that is not here, wherever that is."""

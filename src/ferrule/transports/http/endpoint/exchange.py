@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ferrule.transports.http.endpoint.keepalive import Keepalive, Living
+from ferrule.transports.http.endpoint.keepalive import Keepalive, OpenStream
 from ferrule.transports.http.heads import (
     JSON_HEAD,
     RETRY_AFTER,
@@ -48,29 +48,52 @@ class NullChannel(ChannelDefaults):
         """Do nothing."""
 
 
-class Exchange(ChannelDefaults, Struct, eq=False):
+class AnswerHead(ChannelDefaults, Struct, eq=False):
+    """The header lines of an answer that has not begun, and the status that goes with an error."""
+
+    _responder: Responder
+    _head: bytes
+
+    status_of = staticmethod(handshake_status)
+
+    def add_headers(self, headers: Mapping[str, str]) -> None:
+        """Add headers to the answer, unless it streams already."""
+        self._head += header_lines(headers)
+
+    def _failed(self, failure: Failure) -> int:
+        """Return the status of an error; one with headers of its own has them written beside ours."""
+        error = failure.error
+        if not isinstance(error, HttpError):
+            status = self.status_of(failure)
+            if status == 503:
+                self._head += RETRY_AFTER
+            return status
+        status, lines = own_head(error.status or self.status_of(failure), error.headers)
+        self._head += lines
+        return status
+
+
+class Exchange(AnswerHead):
     """The way back of one request of the stateless era; a client that goes away has cancelled it."""
 
     _receiver: Receiver
-    _responder: Responder
-    _head: bytes
     _settings: EndpointSettings
     _keepalive: Keepalive
     _streaming: bool = False
     _waits: bool = False
     open: bool = True
-    bucket: set[Living] | None = None
+    bucket: set[OpenStream] | None = None
     expires: float = NEVER
     """When the credentials of the reader end; for what stands open for long."""
 
     traits = Traits(headers=True)
     status_of = staticmethod(stateless_status)
 
-    def wait(self) -> None:
-        """Owe the answer for a while: it begins to stream when it takes long, and nobody may be there to read it."""
+    def mark_pending(self) -> None:
+        """Called when the answer is owed for a while: it streams if it takes long, and its reader may go away."""
         self._waits = True
         if self._settings.response != "json" and not self._streaming:
-            self._keepalive.young.add(self)
+            self._keepalive.pending.add(self)
         self._responder.watch(self.lost)
 
     def send(self, message: Message | Sequence[Message]) -> None:
@@ -97,22 +120,6 @@ class Exchange(ChannelDefaults, Struct, eq=False):
             if len(body) > self._settings.max_body_size:
                 raise too_long(len(body), self._settings.max_body_size)
             self._event(body)
-
-    def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Add headers to the answer, unless it streams already."""
-        self._head += header_lines(headers)
-
-    def _failed(self, failure: Failure) -> int:
-        """Return the status of an error; one with headers of its own has them written beside ours."""
-        error = failure.error
-        if not isinstance(error, HttpError):
-            status = self.status_of(failure)
-            if status == 503:
-                self._head += RETRY_AFTER
-            return status
-        status, lines = own_head(error.status or self.status_of(failure), error.headers)
-        self._head += lines
-        return status
 
     def _answer(self, status: int, body: bytes) -> None:
         self.open = False

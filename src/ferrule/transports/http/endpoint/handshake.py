@@ -16,13 +16,13 @@ from ferrule.supervision.scope import Scope
 from ferrule.transports.http import mirror
 from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import EVERYONE, binding_of, expiry_of, origin_of
-from ferrule.transports.http.endpoint.cluster import Place
+from ferrule.transports.http.endpoint.cluster import ClusterEndpoint
 from ferrule.transports.http.endpoint.exchange import NullChannel, SessionlessExchange
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.held_reply import HeldReply
 from ferrule.transports.http.endpoint.session import NO_SESSION, SessionExchange, SessionOpening
 from ferrule.transports.http.endpoint.sessions import EndpointSession, Sessions
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.heads import (
     EMPTY_HEAD,
     JSON_HEAD,
@@ -43,7 +43,7 @@ SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 class HandshakeEndpoint:
     """Serves sessions that begin with `initialize`; or, without sessions, requests that pretend they had."""
 
-    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
+    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: EndpointStreams, guard: Guard) -> None:
         self._acceptor = acceptor
         self._cluster = acceptor.cluster
         self.sessions = sessions
@@ -53,7 +53,7 @@ class HandshakeEndpoint:
         self._sessionless_links: dict[str, Receiver] = {}
         self._everyone = NullChannel()
         self._scope = Scope(asyncio.get_running_loop())
-        self.place: Place | None = None
+        self.cluster_endpoint: ClusterEndpoint | None = None
         """The endpoint this is a part of, where there is a cluster."""
 
     async def close(self) -> None:
@@ -87,7 +87,7 @@ class HandshakeEndpoint:
         self, session: EndpointSession, request: HttpRequest, origin: Origin, responder: Responder, head: bytes
     ) -> None:
         """Take one message of a session that was found."""
-        exchange = SessionExchange(session, session.standing, responder, head)
+        exchange = SessionExchange(responder, head, session, session.standing)
         try:
             expects_answer = session.link.frame_received(request.body, exchange, origin)
         except Exception:
@@ -96,7 +96,7 @@ class HandshakeEndpoint:
             raise
         if expects_answer:
             if exchange.open:
-                exchange.wait()
+                exchange.mark_pending()
         elif exchange.end():
             # Sending Messages to the Server, item 4.
             responder.reply(202, EMPTY_HEAD + head)
@@ -149,11 +149,11 @@ class HandshakeEndpoint:
         self.post(request, responder, head)
 
     def _pass_on(self, link: Receiver, request: HttpRequest, responder: Responder, head: bytes) -> None:
-        exchange = SessionlessExchange(link, responder, head, self._shared.settings, self._shared.keepalive)
+        exchange = SessionlessExchange(responder, head, link, self._shared.settings, self._shared.keepalive)
         origin = origin_of(request, request.identity)
         if link.frame_received(request.body, exchange, origin):
             if exchange.open:
-                exchange.wait()
+                exchange.mark_pending()
         elif exchange.open:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)
@@ -176,9 +176,9 @@ class HandshakeEndpoint:
         else:
             session.link.channel_lost(session.standing, None)
         if held is not None:
-            if opening.opened and not session.over and cluster is not None and self.place is not None:
+            if opening.opened and not session.over and cluster is not None and self.cluster_endpoint is not None:
                 # The next request may come to another node, which has to find the session.
-                self._scope.spawn(held.release_after(cluster.keep(self.place, session)))
+                self._scope.spawn(held.release_after(cluster.keep(self.cluster_endpoint, session)))
             else:
                 held.release()
 
@@ -219,10 +219,10 @@ class HandshakeEndpoint:
         # Session Management, item 3.
         not_found = partial(self._refuse, request, responder, 404, NO_SESSION, head)
         cluster = self._cluster
-        if cluster is None or self.place is None:
+        if cluster is None or self.cluster_endpoint is None:
             not_found()
         else:
-            cluster.look_for(self.place, name, request, responder, not_found)
+            cluster.look_for(self.cluster_endpoint, name, request, responder, not_found)
 
     async def _resume(
         self, session: EndpointSession, event_id: str, request: HttpRequest, responder: Responder, head: bytes
@@ -249,7 +249,7 @@ class HandshakeEndpoint:
     ) -> None:
         """Go on with a stream that began at another node, which has the session no more."""
         past = None
-        if self.place is not None:
+        if self.cluster_endpoint is not None:
             past = await session.past_stream(event_id)
         if past is None or not (past[0] or past[1]):
             refuse(responder, 404, NOTHING_TO_RESUME, head)

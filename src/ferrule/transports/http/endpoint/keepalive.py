@@ -13,17 +13,17 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Waiting(Protocol):
+class PendingExchange(Protocol):
     """An exchange that has sent nothing for a while."""
 
     def begin_stream(self) -> None:
         """Answer with a stream from here on."""
 
 
-class Living(Protocol):
+class OpenStream(Protocol):
     """A stream somebody reads."""
 
-    bucket: set[Living] | None
+    bucket: set[OpenStream] | None
     expires: float
     """When the credentials of its reader end, in seconds since 1970."""
 
@@ -37,16 +37,16 @@ class Living(Protocol):
 class Keepalive:
     """Ticks while anything is watched."""
 
-    def __init__(self, quiet: float, keepalive: float, also: Callable[[float], None]) -> None:
+    def __init__(self, quiet: float, keepalive: float, on_tick: Callable[[float], None]) -> None:
         self._quiet = quiet
-        self._also = also
+        self._on_tick = on_tick
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.young: set[Waiting] = set()
-        self._old: set[Waiting] = set()
-        self._buckets: list[set[Living]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
+        self.pending: set[PendingExchange] = set()
+        self._overdue: set[PendingExchange] = set()
+        self._buckets: list[set[OpenStream]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
         self._turn = 0
-        self._expiries: dict[Living, asyncio.TimerHandle] = {}
+        self._expiries: dict[OpenStream, asyncio.TimerHandle] = {}
         """What ends a stream with the credentials of its reader."""
         self.clock: Callable[[], float] = time.time
         """Seconds since 1970, as credentials count."""
@@ -54,7 +54,7 @@ class Keepalive:
         """How many streams were cut because their readers lagged too far behind."""
 
     @property
-    def open(self) -> int:
+    def open_streams(self) -> int:
         """How many streams somebody reads now."""
         return sum(map(len, self._buckets))
 
@@ -72,20 +72,20 @@ class Keepalive:
             expiry.cancel()
         self._expiries.clear()
 
-    def answered(self, exchange: Waiting) -> None:
+    def answered(self, exchange: PendingExchange) -> None:
         """Called when an exchange waits no longer."""
-        self.young.discard(exchange)
-        if self._old:
-            self._old.discard(exchange)
+        self.pending.discard(exchange)
+        if self._overdue:
+            self._overdue.discard(exchange)
 
-    def streams(self, stream: Living) -> None:
+    def streams(self, stream: OpenStream) -> None:
         """Watch over a stream."""
         stream.bucket = self._buckets[self._turn]
         stream.bucket.add(stream)
         if stream.expires < math.inf:
             self._await_expiry(stream)
 
-    def ended(self, stream: Living) -> None:
+    def ended(self, stream: OpenStream) -> None:
         """Watch over a stream no longer."""
         if stream.bucket is not None:
             stream.bucket.discard(stream)
@@ -95,12 +95,12 @@ class Keepalive:
             if expiry is not None:
                 expiry.cancel()
 
-    def _await_expiry(self, stream: Living) -> None:
+    def _await_expiry(self, stream: OpenStream) -> None:
         assert self._loop is not None
         delay = max(0.0, stream.expires - self.clock())
         self._expiries[stream] = self._loop.call_later(delay, self._look, stream)
 
-    def _look(self, stream: Living) -> None:
+    def _look(self, stream: OpenStream) -> None:
         """End a stream at its time; the clock on the wall may have been set back since the timer was."""
         if stream.expires <= self.clock():
             stream.expire()
@@ -110,7 +110,9 @@ class Keepalive:
     def _tick(self) -> None:
         assert self._loop is not None
         self._timer = self._loop.call_later(self._quiet, self._tick)
-        late, self._old, self.young = self._old, self.young, set()
+        late = self._overdue
+        self._overdue = self.pending
+        self.pending = set()
         for exchange in late:
             exchange.begin_stream()
         self._turn = (self._turn + 1) % len(self._buckets)
@@ -120,4 +122,4 @@ class Keepalive:
                 stream.expire()
             else:
                 stream.send_keepalive()
-        self._also(self._loop.time())
+        self._on_tick(self._loop.time())

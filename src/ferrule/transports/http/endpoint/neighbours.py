@@ -42,7 +42,7 @@ class Neighbours(Protocol):
     """Called with what another worker tells all."""
 
     def tell(self, content: bytes) -> None:
-        """Tell all others something."""
+        """Send something to all others."""
 
     @property
     def mark(self) -> str:

@@ -35,7 +35,7 @@ from ferrule.transports.http.endpoint.neighbours import WorkerReports
 from ferrule.transports.http.endpoint.probes import HealthProbes, MetricsProbe
 from ferrule.transports.http.endpoint.sessions import EndpointSession, MovedSession, Sessions
 from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.endpoint.worker_probes import WorkerProbes
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
@@ -75,14 +75,14 @@ class HttpEndpoint:
         """Paths that settle by themselves who calls, or do not care."""
         self._keepalive = Keepalive(settings.quiet, settings.stream_keepalive, self._sweep)
         self._keepalive.clock = clock
-        self._streaming = Streaming(self._log, self._keepalive, settings)
+        self._streams = EndpointStreams(self._log, self._keepalive, settings)
         self.draining = False
         self._entered = False
         self.handshake: HandshakeEndpoint
         self.stateless: StatelessEndpoint
         self._custom: RoutesEndpoint
         self._of_verifier: Sequence[CustomRoute] = ()
-        self._pair: SseEndpoint | None = None
+        self._sse: SseEndpoint | None = None
         self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
@@ -115,7 +115,7 @@ class HttpEndpoint:
             metrics = self._acceptor.monitor().metrics
             self.routes |= MetricsProbe(metrics, self.guard).routes
             self._unwatch += [
-                metrics.watch("ferrule_streams", source=lambda: self._keepalive.open),
+                metrics.watch("ferrule_streams", source=lambda: self._keepalive.open_streams),
                 metrics.watch("ferrule_stream_cuts_total", source=lambda: self._keepalive.cuts),
             ]
 
@@ -151,34 +151,34 @@ class HttpEndpoint:
         await self._acceptor.enter()
         self._entered = True
         cluster = self._acceptor.cluster
-        self._streaming.now = loop.time()
+        self._streams.now = loop.time()
         neighbours = self._acceptor.neighbours
         mark = ""
         if neighbours is not None:
             mark = neighbours.mark
             self._answer_for_all(neighbours.reports)
         ended = None if cluster is None else cluster.ended
-        self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streaming, mark, ended)
-        self.handshake = HandshakeEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
+        self.sessions = Sessions(self._acceptor.link, self._acceptor.busy, self._streams, mark, ended)
+        self.handshake = HandshakeEndpoint(self._acceptor, self.sessions, self._streams, self.guard)
         if cluster is not None:
-            self._streaming.log = self._logged(cluster.events)
-            self.handshake.place = self
+            self._streams.log = self._logged(cluster.events)
+            self.handshake.cluster_endpoint = self
             cluster.join(self)
         self.stateless = StatelessEndpoint(self._acceptor, self.settings, self._keepalive)
-        self._open_pair()
+        self._open_sse()
         self._check_custom()
         self._keepalive.start(loop)
 
-    def _open_pair(self) -> None:
+    def _open_sse(self) -> None:
         settings = self.settings
         if settings.sse or settings.poll_routes:
-            pair = self._pair = SseEndpoint(self._acceptor, self.sessions, self._streaming, self.guard)
+            sse = self._sse = SseEndpoint(self._acceptor, self.sessions, self._streams, self.guard)
             if settings.sse:
-                self.routes |= pair.routes(settings.sse_path, settings.messages_path)
+                self.routes |= sse.routes(settings.sse_path, settings.messages_path)
                 # A client of the pair knows the address of the stream alone.
                 self.callers.endpoints = dict.fromkeys((settings.sse_path, settings.messages_path), settings.sse_path)
             if settings.poll_routes:
-                self.routes |= Polling(pair).routes()
+                self.routes |= Polling(sse).routes()
 
     def _check_custom(self) -> None:
         for route in (*self._acceptor.custom_routes, *self._of_verifier):
@@ -192,7 +192,7 @@ class HttpEndpoint:
         """Let another process go on with all sessions, also those that are still opened here."""
 
         def leave(session: EndpointSession) -> None:
-            give(self.sessions.record(session, self._acceptor.said_before(session.link)))
+            give(self.sessions.record(session, self._acceptor.replay_frames(session.link)))
 
         for session in self.sessions:
             leave(session)
@@ -201,8 +201,8 @@ class HttpEndpoint:
     async def drain(self, grace: float) -> None:
         """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
         self.draining = True
-        if self._pair is not None:
-            self._pair.draining = True
+        if self._sse is not None:
+            self._sse.draining = True
         self.handshake.drain()
         await asyncio.gather(self._acceptor.drain(grace), self._custom.close(grace))
 
@@ -213,8 +213,8 @@ class HttpEndpoint:
             self._unwatch.pop()()
         if self._entered:
             self._entered = False
-            if self._pair is not None:
-                await self._pair.close()
+            if self._sse is not None:
+                await self._sse.close()
             cluster = self._acceptor.cluster
             if cluster is not None:
                 await cluster.leave(self)
@@ -228,11 +228,11 @@ class HttpEndpoint:
             await self._acceptor.leave()
 
     def _sweep(self, now: float) -> None:
-        self._streaming.now = now
-        self._streaming.log.sweep(now)
+        self._streams.now = now
+        self._streams.log.sweep(now)
         self.sessions.sweep(now)
-        if self._pair is not None:
-            self._pair.sweep(now)
+        if self._sse is not None:
+            self._sse.sweep(now)
 
     # -- requests
 

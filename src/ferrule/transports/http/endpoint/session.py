@@ -19,13 +19,14 @@ from msgspec import Struct
 from ferrule.errors import LinkLost
 from ferrule.protocol.handshake import REVISIONS
 from ferrule.schema.lifecycle import InitializeResult
-from ferrule.transports.http.endpoint.streams import Stream, Streaming
-from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, handshake_status, own_head, refuse
+from ferrule.transports.http.endpoint.exchange import AnswerHead
+from ferrule.transports.http.endpoint.streams import EndpointStreams, Stream
+from ferrule.transports.http.heads import EMPTY_HEAD, JSON_HEAD, STREAM_HEAD, refuse
 from ferrule.transports.http.message import Responder, header_lines
 from ferrule.transports.http.settings import EndpointSettings
 from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver, Traits
 from ferrule.wire.codec import encode, encode_within, too_long
-from ferrule.wire.messages import Failure, HttpError, Message, Request, Success
+from ferrule.wire.messages import Failure, Message, Request, Success
 
 NO_SESSION = "Session not found: unknown or expired; initialize again"
 
@@ -58,8 +59,8 @@ class HttpSession:
         "_own",
         "_tag",
         "binding",
+        "generation",
         "id",
-        "life",
         "link",
         "over",
         "polls",
@@ -68,7 +69,7 @@ class HttpSession:
         "used",
     )
 
-    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: Streaming) -> None:
+    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: EndpointStreams) -> None:
         self.id = identity
         self.link = link
         self.binding = binding
@@ -76,8 +77,8 @@ class HttpSession:
         self.shared = shared
         self.started = self.used = shared.now
         self.polls = self.over = False
-        self.life = 1
-        """How many nodes have had it, this one included."""
+        self.generation = 1
+        """How many processes have had it, this one included."""
         self._tag = ""
         self._count = 0
         self._own: dict[str, Stream] | None = None
@@ -110,8 +111,8 @@ class HttpSession:
             self._own = {}
         self._count += 1
         name = f"{self.tag}.{STANDING if standing else ''}{self._count:x}"
-        if self.life > 1:
-            name += f".{self.life:x}"
+        if self.generation > 1:
+            name += f".{self.generation:x}"
         stream = self._own[name] = Stream(self.shared, name, name, primed=self.polls)
         return stream
 
@@ -174,9 +175,9 @@ class HttpSession:
         return list(self._own.values())
 
     @property
-    def left(self) -> float:
+    def last_active(self) -> float:
         """When somebody was last here: asked, got an answer, or read a stream."""
-        return max([self.used, *(stream.left for stream in self.streams)])
+        return max([self.used, *(stream.last_read for stream in self.streams)])
 
     def end(self, *, deleted: bool = False, moves: bool = False) -> None:
         """End all exchanges and streams, and forget what was said unless another node goes on with the session.
@@ -285,21 +286,19 @@ class SessionChannel(ChannelDefaults):
         self._take_undelivered()
 
 
-class SessionExchange(ChannelDefaults, Struct, eq=False):
+class SessionExchange(AnswerHead):
     """The way back of one POST in a session: JSON until something streams, then events that can be resumed."""
 
     _session: HttpSession
     _standing: SessionChannel
-    _responder: Responder
-    _head: bytes
     _stream: Stream | None = None
     open: bool = True
     _waits: bool = False
 
     traits = Traits(headers=True)
 
-    def wait(self) -> None:
-        """Owe the answer for a while: it ends with the session, and begins to stream when it takes long."""
+    def mark_pending(self) -> None:
+        """Called when the answer is owed for a while: it ends with the session, and streams if it takes long."""
         session = self._session
         if session.over:
             self.close()
@@ -307,7 +306,7 @@ class SessionExchange(ChannelDefaults, Struct, eq=False):
         self._waits = True
         session.begins(self)
         if self._stream is None and session.shared.settings.response != "json":
-            session.shared.keepalive.young.add(self)
+            session.shared.keepalive.pending.add(self)
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Answer, or stream what comes before the answer."""
@@ -327,19 +326,6 @@ class SessionExchange(ChannelDefaults, Struct, eq=False):
             self.begin_stream()
             assert self._stream is not None
             self._stream.send(body)
-
-    def _failed(self, failure: Failure) -> int:
-        """Return the status of an error; one with headers of its own has them written beside ours."""
-        status = handshake_status(failure)
-        error = failure.error
-        if isinstance(error, HttpError):
-            status, lines = own_head(error.status or status, error.headers)
-            self._head += lines
-        return status
-
-    def add_headers(self, headers: Mapping[str, str]) -> None:
-        """Add headers to the answer, unless it streams already."""
-        self._head += header_lines(headers)
 
     def end(self) -> bool:
         """Owe no answer any more. Return whether one was still owed."""

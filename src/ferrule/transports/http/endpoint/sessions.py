@@ -19,7 +19,7 @@ from ferrule.budgets.weight import weight
 from ferrule.transports.http.endpoint.caller import EVERYONE, NO_HEADERS
 from ferrule.transports.http.endpoint.exchange import NullChannel
 from ferrule.transports.http.endpoint.session import HttpSession, SessionChannel, polls_of
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import Origin, Receiver
 from ferrule.wire.messages import Message, Success
@@ -52,7 +52,7 @@ class EndpointSession(HttpSession):
     ages_while_read = True
     """Whether it can grow too old while somebody reads a stream of it: most clients always do."""
 
-    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: Streaming) -> None:
+    def __init__(self, identity: str, link: Receiver, binding: str | None, shared: EndpointStreams) -> None:
         super().__init__(identity, link, binding, shared)
         self.standing = SessionChannel(self)
         self.owner = ""
@@ -64,21 +64,21 @@ class EndpointSession(HttpSession):
 
 
 class MovedSession(Struct, frozen=True):
-    """A session as another process can go on with it: what its client said, to be heard again."""
+    """A session as another process can go on with it: the messages of its client to replay there."""
 
     id: str
     introduction: bytes
     """Its `initialize`."""
-    said: list[bytes] = []
-    """What else was said in it that still holds: that the client is ready, its log level, its subscriptions."""
+    replay: list[bytes] = []
+    """Later messages that still hold: that the client is ready, its log level, its subscriptions."""
     binding: str | None = None
     """Whom it is bound to."""
     principal: str | None = None
     address: str = ""
 
 
-class Listening(NullChannel):
-    """The channel of what is heard again: nobody waits for the answers."""
+class ReplayChannel(NullChannel):
+    """The channel of messages that are replayed: nobody waits for the answers."""
 
     def __init__(self) -> None:
         self.greeted = False
@@ -194,7 +194,7 @@ class Sessions:
         self,
         link: Callable[[Origin], Receiver],
         busy: IsBusy,
-        shared: Streaming,
+        shared: EndpointStreams,
         mark: str = "",
         ended: Callable[[EndpointSession], None] | None = None,
     ) -> None:
@@ -304,9 +304,9 @@ class Sessions:
         session.end(deleted=deleted, moves=moves)
         self._shared.undelivered.forget(session.standing)
 
-    def record(self, session: EndpointSession, said: Sequence[bytes]) -> MovedSession:
-        """Return what another process needs to go on with a session, with what was said in it that still holds."""
-        return structs.replace(self._records[session.id], said=list(said))
+    def record(self, session: EndpointSession, replay: Sequence[bytes]) -> MovedSession:
+        """Return what another process needs to go on with a session, with the messages to replay there."""
+        return structs.replace(self._records[session.id], replay=list(replay))
 
     def suspend(self, session: EndpointSession) -> None:
         """Serve a session no more until it is certain that no other node does."""
@@ -319,27 +319,27 @@ class Sessions:
         if self._suspended.pop(session.id, None) is not None:
             session.over = False
 
-    def adopt(self, record: MovedSession, life: int = 1) -> EndpointSession | None:
+    def adopt(self, record: MovedSession, generation: int = 1) -> EndpointSession | None:
         """Go on with a session that another process began.
 
-        Return None where its handshake cannot be made again, or there is no room for it. `life` counts its owners, so
-        that its streams have names that none before had.
+        Return None where its handshake cannot be made again, or there is no room for it. `generation` counts its
+        owners, so that its streams have names that none before had.
         """
         if record.id in self._open or not record.introduction:
             return None
         origin = Origin(EVERYONE.carrier, record.address, NO_HEADERS, record.principal)
         link = self._link(origin)
         session = EndpointSession(record.id, link, record.binding, self._shared)
-        session.life = life
+        session.generation = generation
         session.owner = record.principal or record.address
         link.channel_opened(session.standing)
-        listening = Listening()
-        for frame in (record.introduction, *record.said):
-            link.frame_received(frame, listening, origin)
-        if not listening.greeted:
+        channel = ReplayChannel()
+        for frame in (record.introduction, *record.replay):
+            link.frame_received(frame, channel, origin)
+        if not channel.greeted:
             link.channel_lost(session.standing, None)
             return None
-        session.polls = listening.polls
+        session.polls = channel.polls
         self.add(session, record.introduction, origin)
         if session.over:
             return None
@@ -371,7 +371,7 @@ class Sessions:
             if self._busy(session.link) or (lasting and _is_read(session)):
                 session.used = now
                 continue
-            session.used = session.left
+            session.used = session.last_active
             if session.used < idle or session.started < old:
                 self.end(session)
 

@@ -66,16 +66,16 @@ class StatelessEndpoint:
     def take(self, request: HttpRequest, origin: Origin, responder: Responder, head: bytes, method: str) -> None:
         """Answer one request whose headers fit it, or one that cannot be read, which the link explains best."""
         if method in STANDING:
-            if self._keepalive.open >= self._settings.max_streams:
+            if self._keepalive.open_streams >= self._settings.max_streams:
                 refuse(responder, 503, TOO_MANY_STREAMS, head + RETRY_AFTER)
                 return
-            exchange = Exchange(self.link, responder, head, self._standing_settings, self._keepalive)
+            exchange = Exchange(responder, head, self.link, self._standing_settings, self._keepalive)
             exchange.expires = expiry_of(request)
         else:
-            exchange = Exchange(self.link, responder, head, self._settings, self._keepalive)
+            exchange = Exchange(responder, head, self.link, self._settings, self._keepalive)
         if self.link.frame_received(request.body, exchange, origin):
             if exchange.open:
-                exchange.wait()
+                exchange.mark_pending()
         elif exchange.open:
             exchange.lost()
             responder.reply(202, EMPTY_HEAD + head)

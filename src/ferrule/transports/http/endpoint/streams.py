@@ -16,7 +16,7 @@ from typing import Protocol
 from ferrule.budgets.shares import Shares
 from ferrule.stores.contracts import EventLog
 from ferrule.transports.http.endpoint.exchange import COMMENT
-from ferrule.transports.http.endpoint.keepalive import Keepalive, Living
+from ferrule.transports.http.endpoint.keepalive import Keepalive, OpenStream
 from ferrule.transports.http.heads import STREAM_HEAD
 from ferrule.transports.http.message import Responder
 from ferrule.transports.http.settings import EndpointSettings
@@ -29,7 +29,7 @@ class Keeper(Hashable, Protocol):
         """Keep the oldest no more."""
 
 
-class Streaming:
+class EndpointStreams:
     """What all streams of one endpoint share."""
 
     __slots__ = ("finished", "keepalive", "log", "now", "retry", "settings", "undelivered")
@@ -50,15 +50,26 @@ class Streaming:
     @property
     def full(self) -> bool:
         """Whether no more streams may be opened that stand open by their nature."""
-        return self.keepalive.open >= self.settings.max_streams
+        return self.keepalive.open_streams >= self.settings.max_streams
 
 
 class Stream:
     """Server-sent events with ids, to whoever reads the stream now."""
 
-    __slots__ = ("_key", "_number", "_primed", "_responder", "_shared", "bucket", "ended", "expires", "left", "name")
+    __slots__ = (
+        "_key",
+        "_number",
+        "_primed",
+        "_responder",
+        "_shared",
+        "bucket",
+        "ended",
+        "expires",
+        "last_read",
+        "name",
+    )
 
-    def __init__(self, shared: Streaming, key: str, name: str, *, primed: bool) -> None:
+    def __init__(self, shared: EndpointStreams, key: str, name: str, *, primed: bool) -> None:
         self._shared = shared
         self._key = key
         self.name = name
@@ -66,9 +77,9 @@ class Stream:
         self._number = 0
         self._responder: Responder | None = None
         self.ended = False
-        self.left = shared.now
+        self.last_read = shared.now
         """When the last reader went away."""
-        self.bucket: set[Living] | None = None
+        self.bucket: set[OpenStream] | None = None
         self.expires = math.inf
         """When the credentials of the reader end."""
 
@@ -159,7 +170,7 @@ class Stream:
     def detach(self) -> None:
         """Let nobody read the stream any more; what is said is kept."""
         self._responder = None
-        self.left = self._shared.now
+        self.last_read = self._shared.now
         self._shared.keepalive.ended(self)
 
     def send_keepalive(self) -> None:

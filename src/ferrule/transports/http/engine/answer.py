@@ -35,8 +35,11 @@ def unacknowledged(connected: socket.socket | None, written: int) -> int | None:
         figures = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE)
     except OSError:
         return None
-    # A kernel too old to count gives fewer figures.
-    return max(0, written - _read(figures, BYTES_ACKNOWLEDGED)[0]) if len(figures) == SIZE else None
+    if len(figures) < SIZE:
+        # A kernel too old to count gives fewer figures.
+        return None
+    acknowledged: int = _read(figures, BYTES_ACKNOWLEDGED)[0]
+    return max(0, written - acknowledged)
 
 
 access_logger = logging.getLogger("ferrule.http.access")

@@ -73,10 +73,14 @@ class ChunkedBody:
         while at < len(data) and not self.done:
             if self._awaits == DATA:
                 at = self._take_data(data, at)
-            elif self._awaits == SIZE and (size := None if self._line else _PLAIN_SIZE.match(data, at)):
-                at = self._take_chunk(data, size.end(), size[1])
-            else:
+                continue
+            size = None
+            if self._awaits == SIZE and not self._line:
+                size = _PLAIN_SIZE.match(data, at)
+            if size is None:
                 at = self._take_line(data, at)
+            else:
+                at = self._take_chunk(data, size.end(), size[1])
         return at
 
     def _take_chunk(self, data: bytes, at: int, size: bytes) -> int:

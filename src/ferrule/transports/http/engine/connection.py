@@ -39,7 +39,7 @@ from ferrule.transports.http.engine.connection_state import (
     REQUEST_READ,
 )
 from ferrule.transports.http.engine.head_parser import Head, Http2Preface, Unacceptable, written_again
-from ferrule.transports.http.engine.request_reader import NO_HEAD, Incoming
+from ferrule.transports.http.engine.request_reader import NO_HEAD, RequestReader
 from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
 from ferrule.transports.http.heads import EMPTY_HEAD
 from ferrule.transports.http.message import HttpRequest, Transfer
@@ -64,7 +64,7 @@ LINGER_BYTES = 1024 * 1024
 LINGER_TIME = 5.0
 
 
-class Connection(Incoming, asyncio.Protocol):
+class Connection(RequestReader, asyncio.Protocol):
     """One connection to a client."""
 
     __slots__ = (

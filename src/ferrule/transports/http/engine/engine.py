@@ -15,7 +15,7 @@ from ferrule.transports.http.engine.connection import Connection
 from ferrule.transports.http.engine.state import RETRY_AFTER, EngineState, Heir, NewConnection, Successor
 from ferrule.transports.http.message import Handle, Transfer
 from ferrule.transports.http.settings import EngineSettings, Http2Settings
-from ferrule.transports.sockets.accept import Accepting, LingeringCloses
+from ferrule.transports.sockets.accept import LingeringCloses, SocketAcceptor
 from ferrule.transports.sockets.admission import Admission, warn_of_few_descriptors
 from ferrule.transports.sockets.bind import duplicates, listen
 from ferrule.transports.sockets.tls import HTTP2, ask_for_certificates, server_context
@@ -63,7 +63,7 @@ class Engine:
             if self._engine_state.http2 is not None:
                 protocols.insert(0, HTTP2)
             self._context.set_alpn_protocols(protocols)
-        self._accepting: list[Accepting] = []
+        self._accepting: list[SocketAcceptor] = []
         self._unattached: set[socket.socket] = set()
         """Accepted, and not yet in the hands of a transport: those that come with TLS."""
         self._attaching: deque[tuple[asyncio.Future[None], Attaching, Connection]] = deque()
@@ -77,14 +77,14 @@ class Engine:
         """Listen, on sockets that were inherited or on our own, and serve whoever comes; raises CarrierError."""
         self._loop = asyncio.get_running_loop()
         self._scope = Scope(self._loop)
-        self._farewells = LingeringCloses(self._loop)
+        self._lingering = LingeringCloses(self._loop)
         sockets = duplicates(inherited) or await listen(self._settings)
         self.address = sockets[0].getsockname()[:2]
         self._admission.name = f"HTTP at port {self.address[1]}"
         warn_of_few_descriptors(self._settings.max_connections)
         self._sweep()
         for each in sockets:
-            accepting = Accepting(each, self._take, self._short, self._failed)
+            accepting = SocketAcceptor(each, self._take, self._short, self._failed)
             accepting.start()
             self._accepting.append(accepting)
 
@@ -135,7 +135,7 @@ class Engine:
     def _stop_accepting(self) -> None:
         while self._accepting:
             self._accepting.pop().stop()
-            self._farewells.end()
+            self._lingering.end()
 
     def leave_to(self, heir: Heir) -> None:
         """Accept nobody new, and leave the connections to another process: each when what it asked is answered."""
@@ -158,7 +158,7 @@ class Engine:
         if inside >= self._settings.max_connections:
             if engine_state.observed is not None:
                 engine_state.observed.refused("too_many_connections")
-            self._farewells.turn_away(accepted, self._no_room())
+            self._lingering.turn_away(accepted, self._no_room())
             return
         self._admission.note(inside + 1)
         connection = Connection(engine_state, self._loop, received, transfers)
@@ -182,7 +182,7 @@ class Engine:
         return self._engine_state.refusal(503, "too many connections", RETRY_AFTER)
 
     def _attach(self, connection: Connection, accepted: socket.socket) -> None:
-        """Give a connection to the event loop, without a task: for a socket without TLS there is nothing to wait for
+        """Hand a connection to the event loop, without a task: for a socket without TLS there is nothing to wait for
         but the call of `connection_made`, in the next turn of the loop."""
         attaching = self._loop.connect_accepted_socket(lambda: connection, accepted)
         try:
@@ -214,7 +214,7 @@ class Engine:
                 logger.exception("could not attach a connection")
 
     async def _attach_secure(self, connection: Connection, accepted: socket.socket) -> None:
-        """Give a connection to the event loop, and wait until the TLS handshake is made."""
+        """Hand a connection to the event loop, and wait until the TLS handshake is made."""
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,

@@ -96,10 +96,12 @@ class Head(Struct, frozen=True, eq=False):
 
 def written_again(head: Head, body: bytes) -> bytes:
     """Return a request as it can be read once more."""
-    if head.length == CHUNKED:
-        # The pieces it came in are not known any more: RFC 9112 §7.1, one chunk and the last.
-        return b"%b%x\r\n%b\r\n0\r\n\r\n" % (head.raw, len(body), body) if body else head.raw + b"0\r\n\r\n"
-    return head.raw + body
+    if head.length != CHUNKED:
+        return head.raw + body
+    # The pieces it came in are not known any more: RFC 9112 §7.1, one chunk and the last.
+    if not body:
+        return head.raw + b"0\r\n\r\n"
+    return b"%b%x\r\n%b\r\n0\r\n\r\n" % (head.raw, len(body), body)
 
 
 class _Lines:
@@ -137,8 +139,11 @@ def parse_head(raw: bytes, max_headers: int) -> Head:
     options = headers.get(b"connection", b"").lower()
     length = _read_length(headers, old)
     expects_continue = read_expectation(headers, old)
+    stem = b""
+    tail = b""
     # A head that is answered before its body comes is not worth remembering.
-    stem, tail = (b"", b"") if length <= 0 or expects_continue else _cut_at_length(raw, headers[b"content-length"])
+    if length > 0 and not expects_continue:
+        stem, tail = _cut_at_length(raw, headers[b"content-length"])
     # RFC 9112 §9.3: HTTP/1.1 persists unless told to close, HTTP/1.0 closes unless told to keep.
     if old:
         keep_alive = _lists(options, b"keep-alive")

@@ -40,7 +40,7 @@ NO_HEAD = Head(
 """Stands where no head is kept."""
 
 
-class Incoming:
+class RequestReader:
     """The bytes of one connection that are not answered yet, and the last head that was read of them."""
 
     __slots__ = ("_at", "_body", "_buffer", "_checked", "_head", "_kept", "_kept_size", "engine_state")
@@ -63,7 +63,10 @@ class Incoming:
         kept = self._kept
         head: Head | None = self._head
         if head is NO_HEAD:
-            head = kept if self._kept_size and buffer.startswith(kept.raw, at) else parse_again(kept, buffer, at)
+            if self._kept_size and buffer.startswith(kept.raw, at):
+                head = kept
+            else:
+                head = parse_again(kept, buffer, at)
         if head is not None:
             self._at = at + len(head.raw)
             self._checked = 0

@@ -20,7 +20,7 @@ from ferrule.transports.http.endpoint.acceptor import HttpAcceptor
 from ferrule.transports.http.endpoint.caller import binding_of, expiry_of, origin_of
 from ferrule.transports.http.endpoint.guard import Guard
 from ferrule.transports.http.endpoint.sessions import Sessions
-from ferrule.transports.http.endpoint.streams import Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TOO_MANY_STREAMS, refuse
 from ferrule.transports.http.message import HttpRequest, Responder, header_lines
 from ferrule.transports.http.old_sse.session import PostChannel, SseSession, key
@@ -44,7 +44,7 @@ LAST_WORDS = 1.0
 class SseEndpoint:
     """Serves clients that read everything from one stream and post to the address it names."""
 
-    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: Streaming, guard: Guard) -> None:
+    def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: EndpointStreams, guard: Guard) -> None:
         self._acceptor = acceptor
         self._sessions = sessions
         self._guard = guard
@@ -80,7 +80,7 @@ class SseEndpoint:
     # -- what every route begins with
 
     def admit(self, request: HttpRequest, responder: Responder, method: str) -> bytes | None:
-        """Judge a request to a route of one method: gives what its answer must say, None when it was answered."""
+        """Judge a request to a route of one method. Return the header lines for its answer, None if it was answered."""
         verdict = self._guard.judge(request)
         if verdict.status:
             refuse(responder, verdict.status, verdict.why)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from ferrule.transports.http.endpoint.session import SessionChannel
 from ferrule.transports.http.endpoint.sessions import EndpointSession
-from ferrule.transports.http.endpoint.streams import Stream, Streaming
+from ferrule.transports.http.endpoint.streams import EndpointStreams, Stream
 from ferrule.transports.http.heads import EMPTY_HEAD, INVALID_REQUEST, JSON_HEAD
 from ferrule.transports.http.message import Responder
 from ferrule.wire.channel import Broadcast, ChannelDefaults, Receiver
@@ -37,7 +37,7 @@ class SseSessionStream(Stream):
 
     __slots__ = ("_created", "_delivered", "_kind", "_news", "lost")
 
-    def __init__(self, shared: Streaming, identity: str, *, created: bool) -> None:
+    def __init__(self, shared: EndpointStreams, identity: str, *, created: bool) -> None:
         super().__init__(shared, identity, identity, primed=False)
         self._created = created
         self._kind = "message"
@@ -147,15 +147,15 @@ class SseSessionStream(Stream):
 class SseSessionChannel(SessionChannel):
     """The way out of a session of the pair: its stream, whether or not somebody reads it now."""
 
-    __slots__ = ("_pair",)
+    __slots__ = ("_sse_session",)
 
     def __init__(self, session: SseSession) -> None:
         super().__init__(session)
-        self._pair = session
+        self._sse_session = session
 
     def send(self, message: Message | Sequence[Message]) -> None:
         """Send on the stream; what a lost reader misses is kept until it comes back."""
-        session = self._pair
+        session = self._sse_session
         body = encode_within(message, session.shared.settings.max_body_size)
         if not session.stream.ended:
             noted = session.created and type(message) is Notification
@@ -167,12 +167,12 @@ class SseSessionChannel(SessionChannel):
 
     async def wait_writable(self) -> None:
         """Return at once unless the client reads slower than we write."""
-        await self._pair.stream.wait_writable()
+        await self._sse_session.stream.wait_writable()
 
     def close(self, reason: str = "") -> None:
         """End the session, with the reason on its stream."""
-        self._pair.why = reason
-        self._pair.leave(self._pair)
+        self._sse_session.why = reason
+        self._sse_session.leave(self._sse_session)
 
 
 class SseSession(EndpointSession):
@@ -187,7 +187,7 @@ class SseSession(EndpointSession):
         self,
         identity: str,
         link: Receiver,
-        shared: Streaming,
+        shared: EndpointStreams,
         leave: Callable[[EndpointSession], None],
         *,
         created: bool,

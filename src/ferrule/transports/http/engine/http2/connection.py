@@ -449,7 +449,7 @@ class Http2Connection(asyncio.Protocol):
         self.state = max(self.state, LEAVING)
 
     def _say_goodbye(self) -> None:
-        """Tell the peer, once, which stream was the last."""
+        """Send GOAWAY, once, with the last stream that is served."""
         if not self._goodbye_said:
             self._goodbye_said = True
             self.out.go_away(self._accepted, ErrorCodes.NO_ERROR, "")

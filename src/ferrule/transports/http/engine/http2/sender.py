@@ -140,7 +140,7 @@ class Sender:
             stream.count_waiting()
 
     def go_away(self, last: int, code: ErrorCodes | int, reason: str) -> None:
-        """Tell the peer which stream was the last that is served (RFC 9113 §6.8)."""
+        """Send GOAWAY with the last stream that is served (RFC 9113 §6.8)."""
         # Not by h2: after its own GOAWAY it would send nothing more, and answers may be owed.
         frame = GoAwayFrame(0, last, code, reason.encode()[:LONGEST_REASON])
         self._write(frame.serialize())
