@@ -343,7 +343,7 @@ class LinkLost(CallFailed):
 
 
 class OutcomeUnknown(LinkLost):
-    """The way was cut after the call was sent: it may have run or not, and it was not sent again."""
+    """The connection was cut after the call was sent: it may have run or not, and it was not sent again."""
 
 
 class TooManyRounds(CallFailed):

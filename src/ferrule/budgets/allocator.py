@@ -38,7 +38,7 @@ class Thresholds(Protocol):
 
 
 class Allocator:
-    """Tells the C library what to keep."""
+    """Sets how much freed memory the C library keeps."""
 
     def __init__(self, quiet: float = QUIET) -> None:
         self._quiet = quiet
@@ -73,7 +73,7 @@ class Allocator:
         asyncio.get_running_loop().call_later(self._quiet, self._look, self._large_messages, library)
 
     def _look(self, seen: int, library: Thresholds) -> None:
-        """Give back what is free where no large message came since the last look, until little is held."""
+        """Return free memory to the system where no large message came since the last look, until little is held."""
         if self._large_messages != seen:
             self._look_later(library)
             return

@@ -69,7 +69,7 @@ def _count(text: bytes, mark: bytes) -> int:
 
 
 def too_deep(text: bytes) -> bool:
-    """Tell whether a text is nested deeper than MAX_NESTING; one that is no JSON may be called either."""
+    """Whether a text is nested deeper than MAX_NESTING; for one that is not JSON the answer may be either."""
     if len(text) <= MAX_NESTING:
         return False
     if not MAX_NESTING < _count(text, b"[") + _count(text, b"{") <= MOST_BRACKETS:
@@ -92,7 +92,7 @@ def too_deep(text: bytes) -> bool:
 
 
 def nests_too_deep(text: bytes) -> bool:
-    """Tell the same where nobody else does: with 3.11 the decoder itself stops, and a look costs more than decoding."""
+    """The same from Python 3.12 on: with 3.11 the decoder itself stops, and a look costs more than decoding."""
     return sys.version_info >= (3, 12) and too_deep(text)
 
 
@@ -110,7 +110,7 @@ def bounded_depth(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _escapes(part: bytes) -> bool:
-    """Tell whether the last byte takes the next one's meaning."""
+    """Whether the last byte escapes the next one."""
     return (len(part) - len(part.rstrip(b"\\"))) % 2 == 1
 
 

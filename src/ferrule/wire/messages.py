@@ -33,7 +33,7 @@ class Request(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
 
 
 class Notification(Struct, frozen=True, gc=False, tag_field="jsonrpc", tag="2.0"):
-    """Tells something; is never answered."""
+    """A message that is never answered."""
 
     method: str
     params: Any = UNSET

@@ -158,7 +158,7 @@ class WorkerNeighbours:
     # -- all of us
 
     def tell(self, content: bytes) -> None:
-        """Tell all other workers something."""
+        """Send something to all other workers."""
         for slot in range(self._mesh.count):
             pipe = self._mesh.to(slot)
             if pipe is not None:
@@ -303,7 +303,7 @@ class WorkerNeighbours:
     # -- the end of this worker
 
     def leave(self, leave_to: LeaveTo) -> None:
-        """Give what is served here to the worker that takes our place, if there is one."""
+        """Hand what is served here to the worker that takes our place, if there is one."""
         pipe = self._mesh.successor()
         if pipe is None:
             return

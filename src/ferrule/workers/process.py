@@ -149,7 +149,7 @@ class WorkerProcess:
             self._status = self._control = -1
 
     def leave(self) -> None:
-        """Tell it that another has taken its place: it leaves that one its sessions and connections, and ends."""
+        """Ask it to leave its sessions and connections to the process that takes its place, and to end."""
         with suppress(OSError):
             os.write(self._control, LEAVE)
 

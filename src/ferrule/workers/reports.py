@@ -79,7 +79,7 @@ class Reports:
         return told.content_type, told.text
 
     async def say_last(self) -> None:
-        """Tell the overseer what was counted here, before this worker ends."""
+        """Send the overseer what was counted here, before this worker ends."""
         last = await self._answer_metrics(b"")
         if last is not None:
             await self._questions.ask(OVERSEER, LAST_METRICS, last)

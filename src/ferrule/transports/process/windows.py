@@ -61,7 +61,7 @@ class ReaderThread(threading.Thread):
 
 
 class WriterThread(threading.Thread):
-    """Writes to a pipe what it is given, and closes it at the end; tells how much of it was written."""
+    """Writes to a pipe what it is given, and closes it at the end; counts how much was written."""
 
     def __init__(self, fd: int, written: Callable[[int | OSError], None]) -> None:
         super().__init__(name=f"ferrule-writer-{fd}", daemon=True)
