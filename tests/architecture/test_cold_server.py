@@ -53,7 +53,8 @@ ROOMS = {
     "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts refusals"
     " resource_entry resources switches tool_entry tools versions visibility",
     "settings": "option sources",
-    "supervision": "backoff child event_loop group logs restart scope signals start supervisor tracebacks",
+    "supervision": "backoff child counted_lifetime event_loop group logs restart scope signals start supervisor"
+    " tracebacks",
     "transports": "backpressure contract registry shutdown stream unfinished",
     "transports.process": "pipe stdio",
     "validation": "checker violations",

@@ -137,40 +137,21 @@ class ReceiptLog(Observer):
             rules=receipts.rules,
             settings=receipts,
         )
-        self._users = 0
         self._coming = 0
         """Calls that run and will need room for a receipt, where receipts are required."""
-        self._lock: asyncio.Lock | None = None
-        self._home: asyncio.AbstractEventLoop | None = None
 
     # -- the life of a server
 
     async def enter(self) -> None:
-        """Begin to write for the first user; raises SetupError where that cannot be."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._home is not loop:
-            self._lock = asyncio.Lock()
-            self._home = loop
-        async with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            try:
-                await asyncio.to_thread(self._writer.start)
-            except OSError as reason:
-                self._users -= 1
-                raise SetupError(f"receipts cannot be written to {self.receipts.folder}: {reason}") from None
-            except BaseException:
-                self._users -= 1
-                raise
+        """Begin to write; raises SetupError where that cannot be."""
+        try:
+            await asyncio.to_thread(self._writer.start)
+        except OSError as reason:
+            raise SetupError(f"receipts cannot be written to {self.receipts.folder}: {reason}") from None
 
     async def leave(self) -> None:
-        """Write what waits after the last user has left, for a short time at most."""
-        assert self._lock is not None
-        async with self._lock:
-            self._users -= 1
-            if not self._users:
-                await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
+        """Write what waits, for a short time at most."""
+        await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
 
     # -- calls
 

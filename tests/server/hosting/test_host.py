@@ -7,6 +7,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ import uvicorn
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from ferrule import Client, Http, Server, SetupError, WebRequest, WebResponse
+from ferrule.identity.verifier import ANONYMOUS, AllowAll, RequestFacts, Verdict, Verifier
 
 
 def site() -> Server:
@@ -353,3 +355,66 @@ def test_a_path_the_server_needs_itself_cannot_be_taken(path: str) -> None:
                 pass
 
     asyncio.run(main())
+
+
+class BrokenAtTheEnd(Verifier):
+    """Lets everybody in, and cannot be closed."""
+
+    def verify(self, facts: RequestFacts) -> Verdict:
+        return ANONYMOUS
+
+    async def close(self) -> None:
+        raise OSError("the connection to the keys is lost")
+
+
+class BrokenAtTheStart(Verifier):
+    """Cannot be started."""
+
+    def verify(self, facts: RequestFacts) -> Verdict:
+        return ANONYMOUS
+
+    async def start(self) -> None:
+        raise OSError("no keys")
+
+
+def app_with(verifier: Verifier, folder: Path, log: list[str]) -> Server:
+    @contextlib.asynccontextmanager
+    async def lifespan(server: Any) -> AsyncIterator[None]:
+        log.append("begins")
+        yield
+        log.append("ends")
+
+    return Server("s", lifespan=lifespan, auth=verifier, receipts=str(folder / "receipts"))
+
+
+class TestUsers:
+    """What a server needs is started for its first user and ended after its last."""
+
+    async def test_what_cannot_be_closed_keeps_nothing_else_open(self, tmp_path: Path) -> None:
+        log: list[str] = []
+        app = app_with(BrokenAtTheEnd(), tmp_path, log)
+        await app.enter()
+        with pytest.raises(OSError, match="the keys is lost"):
+            await app.leave()
+        assert log == ["begins", "ends"]
+        assert not app.host.lifespans.in_use
+        assert not [thread.name for thread in threading.enumerate() if "receipt" in thread.name]
+
+    async def test_a_verifier_that_cannot_start_lets_everything_end_that_had_begun(self, tmp_path: Path) -> None:
+        log: list[str] = []
+        app = app_with(BrokenAtTheStart(), tmp_path, log)
+        for _ in range(2):
+            with pytest.raises(OSError, match="no keys"):
+                await app.enter()
+        assert log == ["begins", "ends"] * 2
+        assert not app.host.lifespans.in_use
+
+    async def test_several_users_share_one_start(self, tmp_path: Path) -> None:
+        log: list[str] = []
+        app = app_with(AllowAll(), tmp_path, log)
+        await asyncio.gather(*(app.enter() for _ in range(3)))
+        for _ in range(2):
+            await app.leave()
+        assert log == ["begins"]
+        await app.leave()
+        assert log == ["begins", "ends"]

@@ -36,6 +36,7 @@ from ferrule.stores.leases import NodeLease
 from ferrule.stores.memory import MemoryTasks
 from ferrule.stores.stores import Stores
 from ferrule.supervision.child import Ready
+from ferrule.supervision.counted_lifetime import CountedLifetime
 from ferrule.supervision.scope import Scope
 from ferrule.telemetry.health import CheckResult
 
@@ -103,8 +104,7 @@ class ServerNode:
         self._living = 1
         """How many nodes there were when somebody last looked."""
         self._looked = 0.0
-        self._users = 0
-        self._lock = asyncio.Lock()
+        self._lifetime = CountedLifetime(self._start)
 
     @property
     def name(self) -> str:
@@ -124,17 +124,15 @@ class ServerNode:
 
     async def enter(self) -> None:
         """Become a node with the first user; every enter is matched by a leave."""
-        async with self._lock:
-            if not self._users:
-                await self._open()
-            self._users += 1
+        await self._lifetime.enter()
 
     async def leave(self) -> None:
         """Be a node no more, when the last user leaves."""
-        async with self._lock:
-            self._users -= 1
-            if not self._users:
-                await self._close()
+        await self._lifetime.leave()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        await self._open()
+        stack.push_async_callback(self._close)
 
     async def _open(self) -> None:
         await self.stores.open()

@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,6 +42,7 @@ from ferrule.server.notifications.changes import Change
 from ferrule.server.offers.offers import Offers
 from ferrule.server.offers.versions import choose_versions
 from ferrule.server.settings import ServerSettings
+from ferrule.supervision.counted_lifetime import CountedLifetime
 from ferrule.wire.channel import Origin, Receiver
 
 if TYPE_CHECKING:
@@ -119,7 +121,7 @@ class Host:
         """The other workers of the server; None where there are none."""
         self.unbound: set[str] = set()
         """The listeners that should serve and cannot be reached now."""
-        self._users = 0
+        self._lifetime = CountedLifetime(self._start)
         self._registry_stats: Callable[[], RegistryFacts] | None = None
         self._monitor: Monitor | None = None
         if settings.metrics:
@@ -299,60 +301,29 @@ class Host:
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        if self.node is not None:
-            await self.node.enter()
-        try:
-            await self._enter()
-        except BaseException:
-            if self.node is not None:
-                await self.node.leave()
-            raise
-
-    async def _enter(self) -> None:
-        if self.receipts is None:
-            await self.lifespans.enter()
-        else:
-            await self._enter_with(self.receipts)
-        self._users += 1
+        await self._lifetime.enter()
         if self._monitor is not None:
             self._monitor.start()
-        if self._users == 1:
-            await self._start_verifier()
-
-    async def _start_verifier(self) -> None:
-        try:
-            await self.verifier.start()
-        except BaseException:
-            await self._leave()
-            raise
-
-    async def _enter_with(self, receipts: ReceiptLog) -> None:
-        await receipts.enter()
-        try:
-            await self.lifespans.enter()
-        except BaseException:
-            await receipts.leave()
-            raise
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
-        try:
-            await self._leave()
-        finally:
-            if self.node is not None:
-                await self.node.leave()
+        await self._lifetime.leave()
 
-    async def _leave(self) -> None:
-        self._users -= 1
-        if not self._users:
-            await self.verifier.close()
-            if self._monitor is not None:
-                await self._monitor.stop()
-        try:
-            await self.lifespans.leave()
-        finally:
-            if self.receipts is not None:
-                await self.receipts.leave()
+    async def _start(self, stack: AsyncExitStack) -> None:
+        """Start the parts, each with what those before it need; the stack ends them in reverse."""
+        for part in (self.node, self.receipts, self.lifespans):
+            if part is not None:
+                await part.enter()
+                stack.push_async_callback(part.leave)
+        stack.push_async_callback(self._stop_monitor)
+        if self._monitor is not None:
+            self._monitor.start()
+        stack.push_async_callback(self.verifier.close)
+        await self.verifier.start()
+
+    async def _stop_monitor(self) -> None:
+        if self._monitor is not None:
+            await self._monitor.stop()
 
     def monitor(self) -> Monitor:
         """Return what tells of the server's health and its metrics; made when it is first asked for."""
@@ -371,7 +342,7 @@ class Host:
             if self.node is not None:
                 self._monitor.health.conditions.append(self.node.unready)
                 self._monitor.health.register("stores", self.node.look, interval=STORES_INTERVAL)
-            if self._users:
+            if self._lifetime.users:
                 self._monitor.start()
             self._monitor.registry_stats = self._registry_stats
         return self._monitor

@@ -15,6 +15,7 @@ from ferrule.server.application import Application
 from ferrule.server.extensions.extension import Extension, Extensions
 from ferrule.server.functions.signatures import takes
 from ferrule.server.notifications.changes import ChangeNotices
+from ferrule.supervision.counted_lifetime import CountedLifetime
 
 logger = logging.getLogger("ferrule.server")
 
@@ -60,60 +61,40 @@ class Lifespans:
         """Why they could not begin."""
         self._value: Any = None
         self._begun = False
-        self._exit: contextlib.AsyncExitStack | None = None
-        self._users = 0
-        self._lock: asyncio.Lock | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lifetime = CountedLifetime(self._begin)
 
     async def enter(self) -> None:
         """Start what the server needs while anyone uses it; every enter is matched by a leave."""
-        loop = asyncio.get_running_loop()
-        if self._lock is None or self._loop is not loop:
-            self._lock = asyncio.Lock()
-            self._loop = loop
-        async with self._lock:
-            self._users += 1
-            if self._users > 1:
-                return
-            self._changes.begin(loop)
-            try:
-                await self._begin()
-            except BaseException as error:
-                self._users -= 1
-                self._changes.loop = None
-                self.not_begun = error
-                raise
-
-    async def _begin(self) -> None:
-        """Begin our lifespans, the extensions', then those of mounted servers; what had begun ends if one cannot."""
-        async with contextlib.AsyncExitStack() as stack:
-            self._value = await entered(self._own, self._app, stack)
-            for extension in self._extensions:
-                own = extension.lifespan(self._app)
-                if own is not None:
-                    await stack.enter_async_context(own)
-            for child in self.mounted:
-                await child.enter()
-                stack.push_async_callback(child.leave)
-            # Tasks use what was entered above, so they end before it does.
-            stack.push_async_callback(self._close)
-            self._exit = stack.pop_all()
-            self._begun = True
+        try:
+            await self._lifetime.enter()
+        except BaseException as error:
+            self.not_begun = error
+            raise
 
     async def leave(self) -> None:
         """End what `enter` started, when the last user leaves."""
-        assert self._lock is not None
-        async with self._lock:
-            self._users -= 1
-            if self._users == 0 and self._exit is not None:
-                stack = self._exit
-                self._exit = None
-                try:
-                    await stack.aclose()
-                finally:
-                    self._value = None
-                    self._changes.loop = None
-                    self._begun = False
+        await self._lifetime.leave()
+
+    async def _begin(self, stack: contextlib.AsyncExitStack) -> None:
+        """Begin our lifespans, the extensions', then those of mounted servers."""
+        self._changes.begin(asyncio.get_running_loop())
+        stack.callback(self._ended)
+        self._value = await entered(self._own, self._app, stack)
+        for extension in self._extensions:
+            own = extension.lifespan(self._app)
+            if own is not None:
+                await stack.enter_async_context(own)
+        for child in self.mounted:
+            await child.enter()
+            stack.push_async_callback(child.leave)
+        # Tasks use what was entered above, so they end before it does.
+        stack.push_async_callback(self._close)
+        self._begun = True
+
+    def _ended(self) -> None:
+        self._value = None
+        self._changes.loop = None
+        self._begun = False
 
     @property
     def value(self) -> Any:
@@ -132,7 +113,7 @@ class Lifespans:
     @property
     def in_use(self) -> bool:
         """Whether anyone uses the server now."""
-        return self._users > 0
+        return self._lifetime.users > 0
 
     @property
     def begins_something(self) -> bool:
