@@ -65,14 +65,14 @@ async def test_a_tool_runs_no_more_often_at_once_than_it_may(era, kind):
     async with pair(app, era) as client:
         calls = [asyncio.ensure_future(client.call_tool("work")) for _ in range(10)]
         await gate.full(3)
-        places = app.offers.tools.catalogue.get("work").places
-        while places.waiting < 7:
+        slots = app.offers.tools.catalogue.get("work").slots
+        while slots.waiting < 7:
             await asyncio.sleep(0.001)
         assert (await client.call_tool("echo")).text == "on"
         gate.open.set()
         assert [(await call).text for call in calls] == ["done"] * 10
     assert gate.most == 3
-    assert (places.taken, places.waiting) == (0, 0)
+    assert (slots.taken, slots.waiting) == (0, 0)
 
 
 async def test_calls_that_come_together_may_wait_for_one_flight(era):
@@ -129,12 +129,12 @@ async def test_a_cancelled_call_gives_its_place_in_line_away(era, kind):
     async with pair(app, era) as client:
         first = asyncio.ensure_future(client.call_tool("work"))
         await gate.full(1)
-        places = app.offers.tools.catalogue.get("work").places
+        slots = app.offers.tools.catalogue.get("work").slots
         second = asyncio.ensure_future(client.call_tool("work"))
-        while not places.waiting:
+        while not slots.waiting:
             await asyncio.sleep(0.001)
         second.cancel()
-        while places.waiting:
+        while slots.waiting:
             await asyncio.sleep(0.001)
         third = asyncio.ensure_future(client.call_tool("work"))
         gate.open.set()

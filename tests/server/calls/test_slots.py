@@ -1,4 +1,4 @@
-"""Places for calls, and the line before them."""
+"""Slots for calls, and the line before them."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from ferrule.errors import ToolBusy
 from ferrule.server.calls.slots import Slots
 
 
-async def held(places, order, name, release):
-    async with places:
+async def held(slots, order, name, release):
+    async with slots:
         order.append(name)
         await release.wait()
 
@@ -20,37 +20,37 @@ async def turns(count=3):
 
 
 async def test_no_more_than_the_limit_are_inside_and_the_line_is_served_in_order():
-    places, order, release = Slots(2, 10), [], asyncio.Event()
-    calls = [asyncio.ensure_future(held(places, order, name, release)) for name in "abcde"]
+    slots, order, release = Slots(2, 10), [], asyncio.Event()
+    calls = [asyncio.ensure_future(held(slots, order, name, release)) for name in "abcde"]
     await turns()
-    assert (order, places.taken, places.waiting) == (["a", "b"], 2, 3)
+    assert (order, slots.taken, slots.waiting) == (["a", "b"], 2, 3)
     release.set()
     await asyncio.gather(*calls)
     assert order == list("abcde")
-    assert (places.taken, places.waiting) == (0, 0)
+    assert (slots.taken, slots.waiting) == (0, 0)
 
 
 async def test_whoever_finds_the_line_full_is_refused_as_busy():
-    places, order, release = Slots(1, 1, "the tool t"), [], asyncio.Event()
-    calls = [asyncio.ensure_future(held(places, order, name, release)) for name in "ab"]
+    slots, order, release = Slots(1, 1, "the tool t"), [], asyncio.Event()
+    calls = [asyncio.ensure_future(held(slots, order, name, release)) for name in "ab"]
     await turns()
     with pytest.raises(ToolBusy, match="the tool t has 1 calls running and 1 waiting") as caught:
-        await held(places, order, "c", release)
+        await held(slots, order, "c", release)
     assert caught.value.data == {"retryAfter": 1}
     release.set()
     await asyncio.gather(*calls)
-    await held(places, order, "d", release)
+    await held(slots, order, "d", release)
     assert order == ["a", "b", "d"]
 
 
 async def test_whoever_leaves_the_line_makes_room_in_it():
-    places, order, release = Slots(1, 1), [], asyncio.Event()
-    first = asyncio.ensure_future(held(places, order, "a", release))
-    gone = asyncio.ensure_future(held(places, order, "b", release))
+    slots, order, release = Slots(1, 1), [], asyncio.Event()
+    first = asyncio.ensure_future(held(slots, order, "a", release))
+    gone = asyncio.ensure_future(held(slots, order, "b", release))
     await turns()
     gone.cancel()
     await turns()
-    last = asyncio.ensure_future(held(places, order, "c", release))
+    last = asyncio.ensure_future(held(slots, order, "c", release))
     await turns()
     release.set()
     await asyncio.gather(first, last)
@@ -58,22 +58,22 @@ async def test_whoever_leaves_the_line_makes_room_in_it():
 
 
 async def test_what_fails_inside_gives_its_place_back():
-    places = Slots(1)
+    slots = Slots(1)
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
-            async with places:
+            async with slots:
                 raise ZeroDivisionError
-    assert places.taken == 0
+    assert slots.taken == 0
 
 
 async def test_a_turn_that_comes_as_its_holder_gives_up_goes_to_the_next():
-    places, order, release = Slots(1), [], asyncio.Event()
-    assert places.take()
-    waiting = [asyncio.ensure_future(held(places, order, name, release)) for name in "ab"]
+    slots, order, release = Slots(1), [], asyncio.Event()
+    assert slots.take()
+    waiting = [asyncio.ensure_future(held(slots, order, name, release)) for name in "ab"]
     await turns()
-    places.leave()
+    slots.leave()
     waiting[0].cancel()
     release.set()
     await waiting[1]
     assert order == ["b"]
-    assert places.taken == 0
+    assert slots.taken == 0

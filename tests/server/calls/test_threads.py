@@ -154,7 +154,7 @@ async def test_a_turn_given_to_whoever_gives_up_at_that_moment_goes_to_the_next(
     await gate.wait_inside(1)
     line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2)]
     await asyncio.sleep(0)
-    bulkhead.places.leave()
+    bulkhead.slots.leave()
     line[0].cancel()
     gate.open.set()
     assert await asyncio.wait_for(line[1], 60) == "next"
@@ -300,7 +300,7 @@ async def test_whoever_stands_in_line_is_run_without_the_loop():
     await asyncio.sleep(0)
     hold_the_loop_until(lambda: len(ran) == 10)
     await asyncio.gather(*calls)
-    assert (bulkhead.places.taken, bulkhead.places.waiting) == (0, 0)
+    assert (bulkhead.slots.taken, bulkhead.slots.waiting) == (0, 0)
 
 
 def hold_the_loop_until(happened):
@@ -351,10 +351,10 @@ async def test_whoever_gives_up_in_line_is_not_counted_there_any_more():
     await gate.wait_inside(1)
     line = [asyncio.ensure_future(bulkhead.run(lambda: "next")) for _ in range(2)]
     await asyncio.sleep(0)
-    assert bulkhead.places.waiting == 2
+    assert bulkhead.slots.waiting == 2
     line[0].cancel()
     await asyncio.sleep(0)
-    assert bulkhead.places.waiting == 1
+    assert bulkhead.slots.waiting == 1
     gate.open.set()
     assert await asyncio.gather(first, line[1]) == ["done", "next"]
 
@@ -379,7 +379,7 @@ async def test_a_turn_for_which_there_is_no_thread_fails_and_frees_its_place(mon
     with pytest.raises(RuntimeError, match="can't start new thread"):
         await second
     assert await asyncio.gather(first, third) == ["done", "next"]
-    assert (bulkhead.places.taken, bulkhead.places.waiting) == (0, 0)
+    assert (bulkhead.slots.taken, bulkhead.slots.waiting) == (0, 0)
 
 
 def test_work_of_a_loop_that_stands_still_keeps_none_of_another_from_its_thread():

@@ -81,13 +81,13 @@ async def test_who_gives_up_in_line_leaves_no_hole(wire):
         await until(lambda: gate.running == 1)
         second = peer.ask("tools/call", {"name": "work", "arguments": {}})
         third = peer.ask("tools/call", {"name": "quick", "arguments": {}})
-        await until(lambda: limit._places[None].waiting == 2)
+        await until(lambda: limit._slots[None].waiting == 2)
         peer.notify("notifications/cancelled", {"requestId": second})
-        await until(lambda: limit._places[None].waiting == 1)
+        await until(lambda: limit._slots[None].waiting == 1)
         gate.open.set()
         await peer.response(first)
         assert "result" in await peer.response(third)
-        assert limit._places == {}, "an empty line is forgotten"
+        assert limit._slots == {}, "an empty line is forgotten"
 
 
 async def test_who_gives_up_in_the_very_moment_passes_his_turn_on():
@@ -101,12 +101,12 @@ async def test_who_gives_up_in_the_very_moment_passes_his_turn_on():
         await gate.wait()
 
     tasks = [asyncio.ensure_future(limit.on_request(HttpExchange, proceed)) for _ in range(3)]
-    await until(lambda: None in limit._places and limit._places[None].waiting == 2)
+    await until(lambda: None in limit._slots and limit._slots[None].waiting == 2)
     gate.set()
     tasks[0].add_done_callback(lambda _: tasks[1].cancel())
     await asyncio.wait(tasks)
     assert tasks[2].exception() is None
-    assert limit._places == {}
+    assert limit._slots == {}
 
 
 def test_wrong_options_are_refused():

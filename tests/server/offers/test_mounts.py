@@ -128,8 +128,8 @@ class TestCosts:
         child.add_tool("work", lambda: "done", max_concurrent=2)
         app.mount(child, "c")
         mounted = app.offers.tools.catalogue.get("c_work")
-        assert mounted.places is child.offers.tools.catalogue.get("work").places
-        assert mounted.places.limit == 2
+        assert mounted.slots is child.offers.tools.catalogue.get("work").slots
+        assert mounted.slots.limit == 2
 
     async def test_the_list_is_encoded_once(self, wire):
         app = hosting()

@@ -14,10 +14,10 @@ from ferrule.server.calls.threads import Bulkhead, Threads
 from ferrule.server.functions.binder import Binding
 
 Run = Callable[[Any, Any], Awaitable[Any]]
-"""Runs a function with raw arguments and a context; gives its value."""
+"""Runs a function with raw arguments and a context, and returns its value."""
 
 
-class Concurrent:
+class ConcurrencyLimits:
     """How many calls of one tool may run at once, and how many wait."""
 
     __slots__ = ("max_concurrent", "max_threads", "max_waiting", "what")
@@ -38,44 +38,44 @@ def _at_least(least: int, value: object, what: str, option: str) -> int:
 
 
 def run_for(
-    binding: Binding, threads: Threads, crowding: Concurrent, budget: Budget, *, inline: bool
+    binding: Binding, threads: Threads, limits: ConcurrencyLimits, budget: Budget, *, inline: bool
 ) -> tuple[Run, Slots | None]:
-    """Choose how a function is run; gives the places its calls take, too, where they are counted."""
+    """Return how a function is run, and the slots its calls take where they are counted."""
     streams = binding.signature.is_generator
     if not binding.is_async and not binding.signature.is_async_generator and not inline:
-        most = min(crowding.max_threads, crowding.max_concurrent or crowding.max_threads)
-        bulkhead = Bulkhead(threads, most, crowding.max_waiting, crowding.what)
+        most = min(limits.max_threads, limits.max_concurrent or limits.max_threads)
+        bulkhead = Bulkhead(threads, most, limits.max_waiting, limits.what)
         if not binding.signature.wraps_async:
             if streams:
                 work = _draining_in_thread(binding, budget)
             else:
                 work = binding.invoke
-            return partial(bulkhead.run, work), bulkhead.places
-        # The thread is done before the coroutine it gives is: the places of its calls are counted around both.
+            return partial(bulkhead.run, work), bulkhead.slots
+        # The coroutine outlives the thread, so the concurrency limit wraps both.
         run = _awaited(partial(bulkhead.run, binding.invoke))
     else:
         run = _in_loop(binding, budget)
-    if crowding.max_concurrent is None:
+    if limits.max_concurrent is None:
         return run, None
-    places = Slots(crowding.max_concurrent, crowding.max_waiting, crowding.what)
-    return _in_turn(places, run), places
+    slots = Slots(limits.max_concurrent, limits.max_waiting, limits.what)
+    return _in_turn(slots, run), slots
 
 
-class Running:
-    """How the function of a tool is run, alike for all copies of the tool; chosen when it is first called."""
+class ToolExecution:
+    """How the function of a tool is run, the same for all copies of the tool; chosen at the first call."""
 
     def __init__(
-        self, binding: Binding, threads: Threads, crowding: Concurrent, budget: Budget, *, inline: bool
+        self, binding: Binding, threads: Threads, limits: ConcurrencyLimits, budget: Budget, *, inline: bool
     ) -> None:
         self._binding = binding
         self._threads = threads
-        self._crowding = crowding
+        self._limits = limits
         self._budget = budget
         self._inline = inline
 
     @cached_property
     def _chosen(self) -> tuple[Run, Slots | None]:
-        return run_for(self._binding, self._threads, self._crowding, self._budget, inline=self._inline)
+        return run_for(self._binding, self._threads, self._limits, self._budget, inline=self._inline)
 
     @property
     def start(self) -> Run:
@@ -83,8 +83,8 @@ class Running:
         return self._chosen[0]
 
     @property
-    def places(self) -> Slots | None:
-        """The places its calls take, where they are counted."""
+    def slots(self) -> Slots | None:
+        """The slots its calls take, where they are counted."""
         return self._chosen[1]
 
 
@@ -124,7 +124,7 @@ def _draining_in_thread(binding: Binding, budget: Budget) -> Callable[[Any, Any]
 
 
 def _awaited(run: Run) -> Run:
-    """Wait for what a plain function gives, where that is a coroutine."""
+    """Wait for what a plain function returns, where that is a coroutine."""
 
     async def run_and_wait(arguments: object, context: object) -> Any:
         value = await run(arguments, context)
@@ -135,9 +135,9 @@ def _awaited(run: Run) -> Run:
     return run_and_wait
 
 
-def _in_turn(places: Slots, run: Run) -> Run:
+def _in_turn(slots: Slots, run: Run) -> Run:
     async def wait_and_run(arguments: object, context: object) -> Any:
-        async with places:
+        async with slots:
             return await run(arguments, context)
 
     return wait_and_run

@@ -74,11 +74,12 @@ MAGIC = (
 FORMATS = {"jpg": "jpeg", "mp3": "mpeg", "svg": "svg+xml", "tif": "tiff", "m4a": "mp4"}
 
 
-class Found(Media):
+class SourceMedia(Media):
     """Something to be read: from a path, bytes, an open file, or an object that saves itself as an image does."""
 
     kind = "application"
-    otherwise = UNKNOWN
+    default_mime_type = UNKNOWN
+    """What it is where neither its name nor its bytes tell."""
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ class Found(Media):
         return file
 
     def mime_of(self, data: bytes) -> str:
-        """Tell its media type: the given one, else by its name, else by its first bytes."""
+        """Return its media type: the given one, else by its name, else by its first bytes."""
         if self._mime_type:
             return self._mime_type
         if self._format:
@@ -170,7 +171,7 @@ class Found(Media):
         for found in (self._by_name(), _by_magic(data)):
             if found is not None and self._is_mine(found):
                 return found
-        return self.otherwise
+        return self.default_mime_type
 
     def _by_name(self) -> str | None:
         suffix = Path(self.name).suffix.lower()
@@ -185,11 +186,11 @@ class Found(Media):
         return contents_of_bytes(uri, mime_type or self.mime_of(data), data)
 
 
-class Image(Found):
+class Image(SourceMedia):
     """A picture: `Image("chart.png")`, `Image(data, format="png")`, or an image object that has `save`."""
 
     kind = "image"
-    otherwise = "image/png"
+    default_mime_type = "image/png"
 
     def block(self, keep: Keep) -> ContentBlock:
         """Make an image block; blocks."""
@@ -197,11 +198,11 @@ class Image(Found):
         return ImageContent(in_ascii(data), self.mime_of(data), self.annotations, self.meta)
 
 
-class Audio(Found):
+class Audio(SourceMedia):
     """A sound: `Audio("bell.mp3")`, `Audio(data, format="wav")`."""
 
     kind = "audio"
-    otherwise = "audio/wav"
+    default_mime_type = "audio/wav"
 
     def block(self, keep: Keep) -> ContentBlock:
         """Make an audio block; blocks."""
@@ -222,7 +223,7 @@ class MediaKeywords(TypedDict, total=False):
     max_size: int
 
 
-class File(Found, Linkable):
+class File(SourceMedia, Linkable):
     """Any file: a small one is sent within the result, a large one as a link that the caller can read for a while."""
 
     def __init__(

@@ -85,9 +85,12 @@ class Parts:
         self._parts: list[Any] = []
         self._texts: list[str] = []
         self._size = 0
-        self._many = 0
-        self._count = 0
-        self._tells = False
+        self._other_parts = 0
+        """How many parts are not text, or are empty."""
+        self._texts_told = 0
+        """How many texts were told as progress."""
+        self._reports_progress = False
+        """Whether the generator tells of its progress itself."""
         self._whole: Any = None
 
     @property
@@ -96,12 +99,12 @@ class Parts:
         return self._size > self._budget.size
 
     def take(self, item: object) -> Progress | None:
-        """Take what was yielded; gives what to tell the client."""
+        """Take what was yielded; return what to tell the client, if anything."""
         if isinstance(item, Progress):
-            self._tells = True
+            self._reports_progress = True
             return item
         if isinstance(item, int | float) and not isinstance(item, bool):
-            self._tells = True
+            self._reports_progress = True
             return Progress(item)
         if isinstance(item, ToolResult | CallToolResult):
             self._whole = item
@@ -109,10 +112,10 @@ class Parts:
         if item is None:
             return None
         self._hold(item)
-        if self._tells or not isinstance(item, str) or not item:
+        if self._reports_progress or not isinstance(item, str) or not item:
             return None
-        self._count += 1
-        return Progress(self._count, None, item)
+        self._texts_told += 1
+        return Progress(self._texts_told, None, item)
 
     def _hold(self, part: object) -> None:
         """Keep a part, within the budget: it counts no more than it will in the result."""
@@ -123,8 +126,8 @@ class Parts:
         else:
             self._join()
             self._parts.append(part)
-            self._many += 1
-            if self._many > MOST_PARTS:
+            self._other_parts += 1
+            if self._other_parts > MOST_PARTS:
                 raise UnwritableResult(f"a generator may give {MOST_PARTS:,} parts that are empty or not text")
         self._size += _size_of(part)
         if self.full and not self._budget.ends:

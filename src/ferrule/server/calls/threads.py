@@ -10,7 +10,7 @@ it, and from there on each wakes the next before it begins. So work that blocks 
 are done by one thread that was woken once. Where work comes from several loops, each thread wakes the next: the loop
 that is told may be another than the one whose work waits, and stand still.
 Rule 2: the results of one moment go back to the loop together.
-Rule 3: a thread that is done with its work hands its place on to the next in line; the loop is not asked.
+Rule 3: a thread that is done with its work hands its slot on to the next in line; the loop is not asked.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Forks:
 _forks = Forks()
 
 
-class Returns:
-    """Takes results from the threads back to one loop, and lets it look at the work that waits."""
+class LoopResults:
+    """Brings results from the threads back to one loop, and lets it look at the work that waits."""
 
     __slots__ = ("_done", "_due", "loop", "thread", "threads")
 
@@ -91,7 +91,7 @@ class Returns:
         self.threads.see_to()
 
 
-class Left(Exception):
+class GeneratorExitRaised(Exception):
     """Carries a GeneratorExit, which a future may not hold: thrown into who awaits it, it means that they must end."""
 
     def __init__(self, error: GeneratorExit) -> None:
@@ -102,11 +102,11 @@ class Left(Exception):
 class Job(Struct, eq=False):
     """One piece of work, the loop that waits for it, and the context it runs in."""
 
-    returns: Returns
+    results: LoopResults
     work: Work
     args: tuple[object, ...]
-    places: Slots | None
-    """Where its own place goes in the end; None if it has none, or has handed it on."""
+    slots: Slots | None
+    """Where its own slot goes in the end; None if it has none, or has handed it on."""
     future: asyncio.Future[Any]
     context: Context
     started: float = 0.0
@@ -121,7 +121,7 @@ class Job(Struct, eq=False):
         except StopIteration as stop:
             self.error = RuntimeError(f"the handler raised StopIteration({stop.value!r})")
         except GeneratorExit as raised:
-            self.error = Left(raised)
+            self.error = GeneratorExitRaised(raised)
         except BaseException as raised:  # whatever a handler raises belongs to its own call
             self.error = raised
         if _forks.count != forks:
@@ -129,11 +129,11 @@ class Job(Struct, eq=False):
             os._exit(0)
 
     def settle(self) -> None:
-        """Tell whoever waits how it ended; called in the loop."""
+        """Settle the future by how it ended; called in the loop."""
         error = self.error
         self.error = None  # its traceback holds this job
-        if self.places is not None:
-            self.places.leave()
+        if self.slots is not None:
+            self.slots.leave()
         if self.future.done():
             return
         if error is None:
@@ -143,17 +143,17 @@ class Job(Struct, eq=False):
 
     # -- its turn in a line
 
-    def done(self) -> bool:
+    def is_gone(self) -> bool:
         """Return whether nobody waits for it any more."""
         return self.future.done()
 
-    def set_result(self, result: None) -> None:
+    def granted(self) -> None:
         """Called when its turn has come, in the loop or in a thread: start it."""
         try:
-            self.returns.threads.submit(self)
+            self.results.threads.submit(self)
         except RuntimeError as error:
             self.error = error
-            self.returns.add(self)
+            self.results.add(self)
 
 
 class ThreadFigures(Struct, frozen=True, kw_only=True):
@@ -193,7 +193,7 @@ class Threads:
         self.limit = limit
         self._clock = clock
         self._idle_seconds = idle_seconds
-        self._returns: Returns | None = None
+        self._results: LoopResults | None = None
         self._several_loops = False
         """Whether work has come from more than one loop."""
         self._jobs: deque[Job] = deque()
@@ -245,14 +245,14 @@ class Threads:
         jobs = [worker.job for worker in list(self._workers)]  # a list first: threads come and go meanwhile
         return [job for job in jobs if job is not None]
 
-    def job(self, work: Work, args: tuple[object, ...], places: Slots | None = None) -> Job:
-        """Make a job for the running loop; it has one of the places or stands in line for one."""
-        returns = self._returns
+    def job(self, work: Work, args: tuple[object, ...], slots: Slots | None = None) -> Job:
+        """Make a job for the running loop; it has one of the slots, or stands in line for one."""
+        results = self._results
         # No question for the running loop, which is a system call before Python 3.12.
-        if returns is None or returns.thread != threading.get_ident() or not returns.loop.is_running():
-            self._several_loops = returns is not None
-            returns = self._returns = Returns(self)
-        return Job(returns, work, args, places, returns.loop.create_future(), copy_context())
+        if results is None or results.thread != threading.get_ident() or not results.loop.is_running():
+            self._several_loops = results is not None
+            results = self._results = LoopResults(self)
+        return Job(results, work, args, slots, results.loop.create_future(), copy_context())
 
     def submit(self, job: Job) -> None:
         """Run a job in a thread; raises RuntimeError where there is no thread and none can be had."""
@@ -276,8 +276,8 @@ class Threads:
         self.submit(job)
         try:
             return await job.future
-        except Left as left:
-            raise left.error from None
+        except GeneratorExitRaised as raised:
+            raise raised.error from None
 
     def _summon(self) -> None:
         """Wake one thread for the work that waits, or add one."""
@@ -320,9 +320,9 @@ class Threads:
             job.run(forks)
             worker.job = None
             self._seeking = True  # before anything else: what is started because this job is done needs no other thread
-            if job.places is not None and job.places.pass_on():
-                job.places = None
-            job.returns.add(job)
+            if job.slots is not None and job.slots.pass_on():
+                job.slots = None
+            job.results.add(job)
             del job  # an idle thread keeps nothing of its last handler alive
 
     def _take(self, wake: threading.Lock) -> Job | None:
@@ -342,14 +342,14 @@ class Threads:
                 continue
         self._seeking = False
         if self._jobs:
-            if self._blocked or self._several_loops or not job.returns.loop.is_running():
+            if self._blocked or self._several_loops or not job.results.loop.is_running():
                 self._summon()
             else:
-                job.returns.tell()
+                job.results.tell()
         return job
 
     def _is_superfluous(self, worker: Worker) -> bool:
-        """Tell a thread that was idle for long whether to end: not if it was woken at the last moment."""
+        """Return whether a thread that was idle for long should end: not if it was woken at the last moment."""
         with self._lock:
             if worker.wake in self._idle:
                 self._idle.remove(worker.wake)
@@ -362,29 +362,29 @@ class Threads:
 class Bulkhead:
     """Lets only so many calls of one handler into the threads, so that it cannot take them all."""
 
-    __slots__ = ("_threads", "places")
+    __slots__ = ("_threads", "slots")
 
     def __init__(self, threads: Threads, limit: int = 32, max_waiting: int | None = None, what: str = "") -> None:
         self._threads = threads
-        self.places = Slots(limit, max_waiting, what)
+        self.slots = Slots(limit, max_waiting, what)
 
     async def run(self, work: Work, *args: object) -> Any:
         """Run work in a thread as soon as this handler may."""
-        places = self.places
-        # A thread cannot be stopped: whoever gives up waiting for it does not give its place away.
-        job = self._threads.job(work, args, places)
-        if not places.take():
-            places.stand_in_line(job)
+        slots = self.slots
+        # A thread cannot be stopped: whoever gives up waiting for it does not give its slot away.
+        job = self._threads.job(work, args, slots)
+        if not slots.take():
+            slots.stand_in_line(job)
         else:
             try:
                 self._threads.submit(job)
             except BaseException:
-                places.leave()
+                slots.leave()
                 raise
         try:
             return await job.future
-        except Left as left:
-            raise left.error from None
+        except GeneratorExitRaised as raised:
+            raise raised.error from None
         except asyncio.CancelledError:
-            places.leave_line(job)
+            slots.leave_line(job)
             raise

@@ -33,17 +33,17 @@ class Concurrency(Middleware):
         self._key = key_of(by, "Concurrency")
         self._max_waiting = max_waiting
         self._methods = methods_of(methods, "Concurrency")
-        self._places: dict[Hashable, Slots] = {}
+        self._slots: dict[Hashable, Slots] = {}
 
     async def on_request(self, call: Call, proceed: Handler) -> Any:
         """Run a call as soon as it may."""
         if call.method not in self._methods:
             return await proceed(call)
         key = self._key(call)
-        places = self._places.setdefault(key, Slots(self._limit, self._max_waiting, call.method))
+        slots = self._slots.setdefault(key, Slots(self._limit, self._max_waiting, call.method))
         try:
-            async with places:
+            async with slots:
                 return await proceed(call)
         finally:
-            if not places.taken and not places.waiting:
-                self._places.pop(key, None)
+            if not slots.taken and not slots.waiting:
+                self._slots.pop(key, None)

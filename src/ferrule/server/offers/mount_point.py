@@ -121,12 +121,12 @@ class MountPoint:
         """Let a handler see calls as the child names them."""
 
         async def handle(call: Call) -> Any:
-            said = call.params
-            call.params = self._own_words(said, key)
+            original = call.params
+            call.params = self._own_words(original, key)
             try:
                 result = await handler(call)
             finally:
-                call.params = said
+                call.params = original
             if isinstance(result, ReadResourceResult):
                 return self.placed_in(result)
             return result

@@ -14,7 +14,7 @@ from ferrule.runtime.dispatch import Handler, composed
 from ferrule.schema.tasks import TaskSupport
 from ferrule.schema.tools import CallToolResult, PlainResult, Tool
 from ferrule.server.calls.context import Context, MountedContext
-from ferrule.server.calls.execution import Concurrent, Running
+from ferrule.server.calls.execution import ConcurrencyLimits, ToolExecution
 from ferrule.server.calls.media import Linkable
 from ferrule.server.calls.oversize import WHOLE_MESSAGE, policy_of
 from ferrule.server.calls.results import wrapper_for, writer_for
@@ -41,7 +41,7 @@ class Reshaping(Protocol):
         """Say by the caller's names what is wrong with them."""
 
 
-class Runner(Protocol):
+class ToolCaller(Protocol):
     """What runs tools within their limits, and answers calls of them."""
 
     def within(self, entry: ToolEntry, call: Call) -> Awaitable[CallToolResult]:
@@ -170,14 +170,14 @@ class ToolEntry(Entry):
 
     # -- how it is run: prepared when it is offered, its shortest path at the first call
 
-    def prepare(self, runner: Runner) -> None:
+    def prepare(self, caller: ToolCaller) -> None:
         """Decide how a call is answered: a time limit, layers of its own, another tool, a mount may be on the way."""
         self.handler = None
         self.surround = None
         if self.reshape is not None:
             self.handler = partial(_reshaped, self)
         elif self.timeout is not None:
-            self.handler = partial(runner.within, self)
+            self.handler = partial(caller.within, self)
         layers = []
         for layer in self.layers:
             layers.extend(surrounding(layer, "tools/call"))
@@ -186,7 +186,7 @@ class ToolEntry(Entry):
         if self.mount_path:
             inner = copy.copy(self)
             inner.forget_fast_path()
-            self.surround = partial(through, self.mount_path, "tools/call", lambda call: runner.call_whole(call, inner))
+            self.surround = partial(through, self.mount_path, "tools/call", lambda call: caller.call_whole(call, inner))
             self.handler = self.surround() or self.handler
         self.forget_fast_path()
 
@@ -195,27 +195,27 @@ class ToolEntry(Entry):
         self.fast_path = None
         self._looked_for = False
 
-    def prepare_mounted(self, name: str, outer: Services, runner: Runner) -> None:
+    def prepare_mounted(self, name: str, outer: Services, caller: ToolCaller) -> None:
         """Decide how a tool that was copied from a mounted server is run in its host, under another name."""
         self.name = name
         self.tool = self.mount_path[0][0].shown(self.tool, name)
-        self.move_to(outer, runner)
+        self.move_to(outer, caller)
 
-    def move_to(self, outer: Services, runner: Runner) -> None:
+    def move_to(self, outer: Services, caller: ToolCaller) -> None:
         """Let a copied tool, and copies of those it was made of, speak with the client of this server."""
         if self.source is not None:
             self.source = copy.copy(self.source)
-            self.source.move_to(outer, runner)
+            self.source.move_to(outer, caller)
         if self.context is not None:
             self.context = partial(MountedContext, outer)
         self.finish_for(outer)
-        self.prepare(runner)
+        self.prepare(caller)
 
 
 class FunctionTool(ToolEntry):
     """A tool whose calls run a function."""
 
-    __slots__ = ("_finishes_for", "_policy", "_results", "_running", "binding", "exact", "plain")
+    __slots__ = ("_execution", "_finishes_for", "_policy", "_results", "binding", "exact", "plain")
 
     def __init__(self, services: Services, tool: Tool, binding: Binding, options: ToolOptions) -> None:
         policy = policy_of(services.settings, options, binding, tool.name)
@@ -235,9 +235,9 @@ class FunctionTool(ToolEntry):
         if policy is not None and not policy.keeps_promise:
             self.tool = structs.replace(tool, output_schema=None)
         self.binding = binding
-        crowding = Concurrent(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        limits = ConcurrencyLimits(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
         budget = WHOLE_MESSAGE if policy is None else policy.budget
-        self._running = Running(binding, services.threads, crowding, budget, inline=options.inline)
+        self._execution = ToolExecution(binding, services.threads, limits, budget, inline=options.inline)
         self.exact: type | None = None
         if binding.returns in EXACT and options.output_schema is None:
             self.exact = binding.returns
@@ -250,9 +250,9 @@ class FunctionTool(ToolEntry):
         self.logs = binding.context_parameter is not None
 
     @property
-    def places(self) -> Slots | None:
-        """The places its calls take, where they are counted."""
-        return self._running.places
+    def slots(self) -> Slots | None:
+        """The slots its calls take, where they are counted."""
+        return self._execution.slots
 
     def results(self) -> ToolResults:
         """Return what makes its results."""
@@ -267,7 +267,7 @@ class FunctionTool(ToolEntry):
         context = None
         if self.context is not None:
             context = self.context(call, self.services)
-        return await self.results().finish(call, await self._running.start(call.params.arguments, context))
+        return await self.results().finish(call, await self._execution.start(call.params.arguments, context))
 
     def find_fast_path(self) -> FastPath | None:
         """Return the short way, if running the function and wrapping its value is all there is to do."""
@@ -275,7 +275,7 @@ class FunctionTool(ToolEntry):
             return None
         results = self.results()
         return FastPath(
-            self._running.start,
+            self._execution.start,
             self.context,
             self.services,
             self.exact,
@@ -311,21 +311,21 @@ class ObjectTool(ToolEntry):
 
     async def answer(self, call: Call) -> CallToolResult:
         """Ask the object, by its own name."""
-        said = call.params
-        call.params = structs.replace(said, name=self._own_name)
+        original = call.params
+        call.params = structs.replace(original, name=self._own_name)
         try:
             return await self._object.call(call)  # type: ignore[no-any-return]  # what the era can send
         finally:
-            call.params = said
+            call.params = original
 
 
 async def _reshaped(entry: ToolEntry, call: Call) -> Any:
     """Run the tool that another was made of, with the arguments it knows."""
     assert entry.reshape is not None
     assert entry.source is not None
-    said = call.params
+    original = call.params
     source = entry.source
-    call.params = structs.replace(said, name=source.name, arguments=entry.reshape(said.arguments))
+    call.params = structs.replace(original, name=source.name, arguments=entry.reshape(original.arguments))
     answer = source.handler or source.answer
     if source.surround is not None:
         # Its server may have removed it, and is not told then of middleware that is added.
@@ -335,4 +335,4 @@ async def _reshaped(entry: ToolEntry, call: Call) -> Any:
     except InvalidArguments as error:
         raise entry.reshape.renamed(error) from None
     finally:
-        call.params = said
+        call.params = original
