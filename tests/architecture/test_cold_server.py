@@ -47,7 +47,7 @@ ROOMS = {
     "server.extensions": "extension",
     "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
     "server.functions.types": "constraints form known pydantic_types readable records unions",
-    "server.hosting": "builtins directory entrance host lifespans link_state listeners local runner tree",
+    "server.hosting": "builtins entrance host lifespans link_state listeners local registration runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
     "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts refusals"

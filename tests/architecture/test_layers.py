@@ -100,7 +100,7 @@ LATE_IMPORTS = {
     ("server/hosting/host.py", "ferrule.stores.metered"): "only a server with metrics counts what its stores do",
     ("server/hosting/builtins.py", "ferrule.runtime.tasks.methods"): "only a server with tasks is asked about them",
     ("server/hosting/runner.py", "uvloop"): "optional: there is none on Windows",
-    ("server/hosting/directory.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",
+    ("server/hosting/registration.py", "ferrule.registry.local"): "only a server whose registry is asked for keeps one",
     ("supervision/supervisor.py", "random"): "only a child that died is restarted after a delay",
     ("server/settings.py", "ferrule.telemetry.observer"): "only a server with observers needs it",
     ("server/hosting/host.py", "ferrule.server.cluster.node"): "only a server with stores is one of several nodes",

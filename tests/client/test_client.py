@@ -388,9 +388,9 @@ async def test_a_client_opens_and_ends_with_its_block(era, app):
     assert client.phase is Phase.PRE_INITIALIZATION
     async with client:
         assert client.phase is Phase.INITIALIZED
-        assert len(app.host.sessions) == 1
+        assert len(app.host.links) == 1
     assert client.phase is Phase.CLOSED
-    assert not app.host.sessions
+    assert not app.host.links
     for deed in (client.list_tools, client.ping, lambda: client.call_tool("add"), lambda: client.notify("x")):
         with pytest.raises(NotConnected):
             await deed()
@@ -419,7 +419,7 @@ async def test_a_client_is_opened_once(era, app):
         with pytest.raises((AlreadyInitialized, CapabilityNotSupported)):
             await client.request("initialize")
         assert (await client.call_tool("add", {"a": 1, "b": 1})).data == 2
-    assert len(app.host.sessions) == 0
+    assert len(app.host.links) == 0
 
 
 async def test_a_client_is_opened_by_one_task_only(era, raw):

@@ -95,6 +95,6 @@ async def test_a_client_that_comes_back_goes_on_with_its_task(era, carrier):
         call = asyncio.ensure_future(client.call_tool("wait", task=True))
         while not app.host.tasks.live:
             await asyncio.sleep(0.001)
-        for link in app.host.sessions:
+        for link in app.host.links:
             link.channel.close("lost")
         assert (await asyncio.wait_for(call, 60)).text == "waited"

@@ -91,12 +91,12 @@ async def test_cra_06_a_crash_inside_one_session_ends_that_session_only(kind: st
         plain: dict[str, Any] = {"mode": "handshake", "reconnect": False}
         async with Client(url, **plain) as other, Client(url, **plain) as mortal:
             waiting = asyncio.ensure_future(other.call_tool("wait"))
-            await until(lambda: any(link.session.running for link in app.host.sessions))
-            [hit] = [link for link in app.host.sessions if link.session.peer_ready and not link.session.running]
+            await until(lambda: any(link.session.running for link in app.host.links))
+            [hit] = [link for link in app.host.links if link.session.peer_ready and not link.session.running]
             hit.dispatcher = Bomb()  # type: ignore[assignment]
             with pytest.raises((CallFailed, HttpFailed)):
                 await mortal.call_tool("wait", timeout=10)
-            await until(lambda: hit not in app.host.sessions)
+            await until(lambda: hit not in app.host.links)
             assert not waiting.done()
             release.set()
             assert (await waiting).data == "waited"
@@ -117,13 +117,13 @@ async def test_cra_06_over_http_the_next_request_of_a_crashed_session_is_told_40
 
     async with served(app, http), Client(http.url, mode="handshake") as client:
         assert (await client.call_tool("count")).data == 1
-        [hit] = [link for link in app.host.sessions if link.session.peer_ready]
+        [hit] = [link for link in app.host.links if link.session.peer_ready]
         hit.dispatcher = Bomb()  # type: ignore[assignment]
         with pytest.raises(HttpFailed, match="500"):
             await client.call_tool("count")
         assert [tool.name for tool in await client.list_tools()] == ["count"]
         assert (await client.call_tool("count")).data == 2
-        assert hit not in app.host.sessions
+        assert hit not in app.host.links
 
 
 # A child process that is killed again and again

@@ -546,7 +546,7 @@ def test_hnd_04_a_handler_that_hangs_meets_its_deadline_and_frees_its_slot(era, 
             echo = asyncio.ensure_future(client.call_tool("echo", {"text": "next"}))
             assert all("did not finish within 0.5 seconds" in told for told in await asyncio.gather(*calls))
             assert (await echo).text == "next"
-            assert not app.host.sessions[0].session.running
+            assert not next(iter(app.host.links)).session.running
 
     try:
         run(scenario())
@@ -866,7 +866,7 @@ def test_hnd_14_asking_a_client_that_cancels_or_leaves_never_deadlocks(era, end,
                     await asyncio.sleep(0.001)
             if end == "cancel":
                 assert (await client.call_tool("echo", {"text": "on"})).text == "on"
-        assert not app.host.sessions
+        assert not app.host.links
 
     run(scenario())
 

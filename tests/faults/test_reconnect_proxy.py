@@ -100,10 +100,10 @@ async def scene(carrier: str, era: str, **options: Any) -> AsyncIterator[Scene]:
             await client.list_tools()
             yield Scene(app, listener, proxy, client, ran, gate)
     # A session over HTTP may outlive a client whose goodbye was lost, or who had none to say.
-    await until(lambda: not list(app.host.links) or carrier in ("http", "sse"))
+    await until(lambda: not app.host.links or carrier in ("http", "sse"))
     await listener.close(1.0)
     await serving
-    assert not list(app.host.links)
+    assert not app.host.links
     await app.leave()
     await until(lambda: asyncio.all_tasks() <= tasks)
 

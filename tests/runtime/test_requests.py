@@ -428,13 +428,13 @@ class TestKeepingAlive:
         far.say(method="notifications/initialized")
         await asyncio.sleep(39.9)
         assert far.closed is None
-        assert len(server.host.sessions) == 1
+        assert len(server.host.links) == 1
         await asyncio.sleep(0.2)
         assert far.closed == "keep-alive failed"
         assert far.link.closed
         assert isinstance(far.link.error, LinkLost)
         assert far.link.session.phase is Phase.ERROR
-        assert server.host.sessions == []
+        assert not server.host.links
 
     async def test_a_missed_ping_is_a_warning_in_the_log(self, far_end: Any, caplog: pytest.LogCaptureFixture) -> None:
         """PING-10: and so is a ping that could not be sent, since no answer comes to it."""

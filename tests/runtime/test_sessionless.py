@@ -150,7 +150,7 @@ async def test_the_link_is_over_with_the_channel_that_stands_for_all(settle: Cal
     await settle()
     link.channel_lost(everyone, None)
     await settle()
-    assert (app.cancelled, asked.heard, app.host.sessions) == (["a"], [], [])
+    assert (app.cancelled, asked.heard, list(app.host.links)) == (["a"], [], [])
 
 
 async def test_what_is_no_request_is_not_answered() -> None:

@@ -530,7 +530,7 @@ class TestServing:
             serving = asyncio.ensure_future(app.serve(Stdio(read_fd=read_in, write_fd=write_out)))
             calls = [HELLO, {**MESSAGE, "id": 1, "method": "tools/call", "params": {"name": "wait"}}]
             os.write(write_in, b"".join(json.dumps(call).encode() + b"\n" for call in calls))
-            while not app.host.sessions or not app.host.sessions[0].session.running:
+            while not app.host.links or not next(iter(app.host.links)).session.running:
                 await asyncio.sleep(0.005)
             stopping = asyncio.ensure_future(app.stop())
             await asyncio.sleep(0.02)
@@ -559,7 +559,7 @@ class TestServing:
             serving = asyncio.ensure_future(app.serve(Stdio(read_fd=read_in, write_fd=write_out)))
             calls = [HELLO, {**MESSAGE, "id": 1, "method": "tools/call", "params": {"name": "forever"}}]
             os.write(write_in, b"".join(json.dumps(call).encode() + b"\n" for call in calls))
-            while not app.host.sessions or not app.host.sessions[0].session.running:
+            while not app.host.links or not next(iter(app.host.links)).session.running:
                 await asyncio.sleep(0.005)
             started = time.perf_counter()
             await app.stop(grace=0.1)
@@ -636,7 +636,7 @@ class TestServing:
     async def test_a_server_that_ends_tells_its_clients(self, era):
         app = greeter()
         async with pair(app, era) as client:
-            for link in app.host.sessions:
+            for link in app.host.links:
                 link.channel.close("going")
             await asyncio.sleep(0.01)
             with pytest.raises(CallFailed):
@@ -817,7 +817,7 @@ async def test_a_tool_may_be_served_to_many_clients_at_once(era):
     results = await asyncio.gather(*calls)
     assert [result.data for result in results] == [f"Hello {at}" for at in range(50)]
     await asyncio.gather(*(client.close() for client in clients))
-    assert not app.host.sessions
+    assert not app.host.links
 
 
 def test_the_decorators_and_adders_cover_everything_a_server_offers():

@@ -493,7 +493,7 @@ class Server:
     @property
     def registry(self) -> LocalRegistry:
         """Who is there: this server, its transports and its links, by kind, name and capability."""
-        return self._runner.directory.registry
+        return self._runner.registration.registry
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop serving: let running calls end, then close every transport; what has yet to begin is given up.

@@ -36,15 +36,15 @@ class TestSessions:
         declared = {"roots": {"listChanged": True}, "sampling": {}, "com.example/odd": {"a": 1}}
         async with wire(app, capabilities=declared) as first:
             async with wire(app) as second:
-                assert app.host.sessions == [first.link, second.link]
-            assert app.host.sessions == [first.link]
+                assert list(app.host.links) == [first.link, second.link]
+            assert list(app.host.links) == [first.link]
             session = first.link.session
             assert session.phase is Phase.INITIALIZED
             assert session.peer.capabilities.roots.list_changed
             assert session.peer.capabilities.elicitation is None
             assert session.peer.declared == declared
             assert len(app.host.links) == 1
-        assert app.host.sessions == []
+        assert not app.host.links
 
     async def test_the_collections_can_be_inspected(self):
         """SRVR-08, SRVR-09"""
@@ -147,7 +147,7 @@ class TestSilence:
             assert not peer.lost
             await asyncio.sleep(0.2)
             assert peer.lost
-            assert not app.host.sessions
+            assert not app.host.links
 
     async def test_how_many_pings_may_be_missed_can_be_set(self, wire):
         """PING-2, PING-13"""
@@ -177,7 +177,7 @@ class TestSilence:
         async with pair(app) as client:
             await asyncio.sleep(3600)
             assert (await client.call_tool("look")).data == "2025-11-25"
-            assert len(app.host.sessions) == 1
+            assert len(app.host.links) == 1
 
 
 class TestLoad:
@@ -250,7 +250,7 @@ class TestLoad:
                 outcomes = await asyncio.gather(*late, return_exceptions=True)
                 assert all(isinstance(outcome, TimedOut) for outcome in outcomes)
             await asyncio.sleep(0.01)
-            [link] = app.host.sessions
+            [link] = app.host.links
             assert not link.session.running
             assert not link.scope.tasks
             assert not client.pending

@@ -40,7 +40,7 @@ async def test_tools_resources_and_prompts_work_without_a_carrier():
     assert (await app.read_resource("notes://7")).text == "note 7"
     assert (await app.get_prompt("greet", {"name": "you"})).messages[0].content.text == "Hello you"
     assert len(app.list_tools()) == 2
-    assert not app.host.sessions
+    assert not app.host.links
 
 
 async def test_failures_are_those_a_client_would_see():

@@ -42,7 +42,7 @@ class Desk:
     @property
     def running(self) -> int:
         """How many calls run."""
-        return sum(len(link.session.running) for link in self.app.host.sessions)
+        return sum(len(link.session.running) for link in self.app.host.links)
 
 
 @asynccontextmanager
@@ -116,7 +116,7 @@ async def test_a_peer_whose_pipe_ends_takes_no_other_along() -> None:
             Client(tcp.url) as client,
         ):
             os.close(write_in)
-            await until(lambda: len(desk.app.host.sessions) == 1)
+            await until(lambda: len(desk.app.host.links) == 1)
             assert (await client.call_tool("greet")).data == "Hello"
             assert not served.done()
     finally:

@@ -179,7 +179,7 @@ class TestHandshake:
             assert len(app.host.services.subscriptions.subscribers("weather://oslo")) == 1
             await asyncio.sleep(2)
             assert len(app.host.services.subscriptions) == 0
-            assert not app.host.sessions
+            assert not app.host.links
 
 
 class TestListen:

@@ -134,7 +134,7 @@ class TestReading:
                 assert [part.text for part in texts] == [f"note {uri[8:]}" for uri in uris]
 
         await asyncio.gather(*(read_often(number) for number in range(100)))
-        assert not app.host.sessions
+        assert not app.host.links
 
 
 class TestTemplates:

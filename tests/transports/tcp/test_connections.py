@@ -364,7 +364,7 @@ def test_calls_of_a_unix_peer_that_is_gone_are_cancelled(run: Run, tmp_path: Pat
         async with serving(app, listener):
             _, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
             writer.write(line(INITIALIZE, call(2, "hold")))
-            await until(lambda: any(app.host.busy(link) for link in app.host.sessions))
+            await until(lambda: any(app.host.busy(link) for link in app.host.links))
             writer.close()
             await asyncio.wait_for(cancelled.wait(), 60)
             await until(lambda: listener.occupancy.current == 0)

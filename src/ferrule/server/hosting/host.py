@@ -99,7 +99,7 @@ class Host:
         self._stateless = stateless = _stateless(services, implementation)
         self.eras = Eras(services.handshake, stateless)
         self._greeting = Greeting(implementation, stateless.supported)
-        self._offered = self._offers  # bound once: every session holds them
+        self._declares_bound = self._declares  # bound once: every session holds them
         self._forget = self.links.forget
         self._link_options = _link_options(settings)
         self._shared_options = structs.replace(
@@ -243,13 +243,13 @@ class Host:
 
     async def _answer_within(self, method: str, params: Params, call: Call) -> Any:
         """Answer a request as part of a call, with all that surrounds the method."""
-        said = call.row, call.params
+        original = call.row, call.params
         call.row = METHODS[method]
         call.params = params
         try:
             return await self.dispatcher.handlers[method](call)
         finally:
-            call.row, call.params = said
+            call.row, call.params = original
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
         """Let calls of tools become tasks; a server without such tools does not even ask."""
@@ -436,7 +436,7 @@ class Host:
             on_opened=self.links.opened,
             on_closed=self._forget,
         )
-        link.session.offers = self._offered
+        link.session.offers = self._declares_bound
         if self.observer is not None:
             self._watch(link, self.observer, origin, shared=issubclass(kind, SessionlessLink))
         self.links.remember(link, entrance)
@@ -460,13 +460,9 @@ class Host:
 
         return LinkMeter
 
-    def _offers(self, capability: str) -> bool:
+    def _declares(self, capability: str) -> bool:
+        """Return whether the server declares a capability."""
         return server_offers(self.capabilities, capability)
-
-    @property
-    def sessions(self) -> list[Link]:
-        """The links that are open now."""
-        return list(self.links)
 
     def busy(self, link: Receiver) -> bool:
         """Return whether calls run on a link."""

@@ -17,9 +17,9 @@ from typing import Any
 
 from ferrule.errors import SetupError
 from ferrule.server.foreign_names import refuse_foreign
-from ferrule.server.hosting.directory import Directory
 from ferrule.server.hosting.entrance import Entrance
 from ferrule.server.hosting.host import Host
+from ferrule.server.hosting.registration import ServerRegistration
 from ferrule.settings.option import alike
 from ferrule.supervision.child import Child, Ready, RestartKind
 from ferrule.supervision.restart import RestartPlan
@@ -35,7 +35,12 @@ class ServedListener:
     """One listener, as a child of a supervisor."""
 
     def __init__(
-        self, name: str, listener: Listener, entrance: Entrance, directory: Directory, supervisor: Supervisor
+        self,
+        name: str,
+        listener: Listener,
+        entrance: Entrance,
+        registration: ServerRegistration,
+        supervisor: Supervisor,
     ) -> None:
         self.name = name
         self.listener = listener
@@ -46,7 +51,7 @@ class ServedListener:
         """Called whenever it can be reached."""
         self.context: Callable[[], Context | None] = lambda: None
         """Returns the context variables of the lifespan, which handlers see."""
-        self._directory = directory
+        self._registration = registration
         self._closing = False
         self._bound: BoundListener | None = None
         """The listener, where it is bound again to the port it had."""
@@ -79,7 +84,7 @@ class ServedListener:
                 self._idle.set()
                 # Nobody comes in by it now, so it keeps no other from being the last.
                 self.entrance.closing = True
-                self._directory.transport_closed(self.name)
+                self._registration.transport_closed(self.name)
         # One that was closed before it could be reached has ended in order too.
         ready()
         self._tell_opener(None)
@@ -100,7 +105,7 @@ class ServedListener:
         if isinstance(self.listener, BoundListener):
             self._bound = self.listener
             self._bound.bound_port = self._bound.address[1]
-        self._directory.transport_opened(self.name, self.listener)
+        self._registration.transport_opened(self.name, self.listener)
         self.entrance.unbound.discard(self.name)
         if self.on_ready is not None:
             self.on_ready()
@@ -153,9 +158,9 @@ class ServedListener:
 class Listeners:
     """The listeners of one server while it serves, by name."""
 
-    def __init__(self, host: Host, directory: Directory, entrances: set[Entrance]) -> None:
+    def __init__(self, host: Host, registration: ServerRegistration, entrances: set[Entrance]) -> None:
         self._host = host
-        self._directory = directory
+        self._registration = registration
         self._entrances = entrances
         self._grace = host.services.settings.shutdown_grace
         self._served: dict[str, ServedListener] = {}
@@ -221,7 +226,7 @@ class Listeners:
             number += 1
             chosen = f"{wanted}-{number}"
         entrance = Entrance(self._host, self._entrances, chosen)
-        served = ServedListener(chosen, listener, entrance, self._directory, supervisor)
+        served = ServedListener(chosen, listener, entrance, self._registration, supervisor)
         served.context = lambda: self.context
         self._served[chosen] = served
         return served

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ferrule.budgets.allocator import allocator
 from ferrule.errors import FerruleError, SetupError
 from ferrule.server.foreign_names import refuse_foreign
-from ferrule.server.hosting.directory import Directory
 from ferrule.server.hosting.entrance import Entrance
 from ferrule.server.hosting.host import Host
 from ferrule.server.hosting.listeners import Listeners, kind_of, new_listener
+from ferrule.server.hosting.registration import ServerRegistration
 from ferrule.server.hosting.tree import ServingTree
 from ferrule.server.settings import RunSettings, read_run_settings
 from ferrule.settings.sources import use_beside_program
@@ -53,8 +53,8 @@ class Runner:
         self._asgi_apps = 0
         self._trees: list[ServingTree] = []
         """One for each `serve` that runs."""
-        self.directory = Directory(host)
-        self.listeners = Listeners(host, self.directory, self._entrances)
+        self.registration = ServerRegistration(host)
+        self.listeners = Listeners(host, self.registration, self._entrances)
         self._exporters: list[Child] = []
         self.supervisor: Supervisor | None = None
         """The tree of what runs while the server serves, the last one where it has ended; None before the first."""
@@ -74,7 +74,7 @@ class Runner:
             _ = self._host.monitor().metrics
         # Where the server is served twice at once, its telemetry is exported once.
         exporters = () if self._trees else self._exporters
-        tree = ServingTree(self._host, self.directory, self.listeners, exporters)
+        tree = ServingTree(self._host, self.registration, self.listeners, exporters)
         for name, listener in listeners:
             tree.add(listener, name, ready)
         self._trees.append(tree)
@@ -185,11 +185,11 @@ class Runner:
 
         def used(in_use: bool) -> None:
             if in_use:
-                self.directory.server_began()
-                self.directory.transport_opened(name, made)
+                self.registration.server_began()
+                self.registration.transport_opened(name, made)
             else:
-                self.directory.transport_closed(name)
-                self.directory.server_ended()
+                self.registration.transport_closed(name)
+                self.registration.server_ended()
 
         entrance.on_use = used
         return made

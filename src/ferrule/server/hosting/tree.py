@@ -22,9 +22,9 @@ from contextvars import copy_context
 from typing import Any
 
 from ferrule.errors import SupervisorFailed
-from ferrule.server.hosting.directory import Directory
 from ferrule.server.hosting.host import Host
 from ferrule.server.hosting.listeners import Listeners
+from ferrule.server.hosting.registration import ServerRegistration
 from ferrule.supervision.child import Child, Ready
 from ferrule.supervision.restart import RestartPlan
 from ferrule.supervision.supervisor import Supervisor
@@ -38,9 +38,11 @@ NEVER_GIVEN_UP = RestartPlan(give_up=False)
 class ServingTree:
     """What runs while a server serves, from one call of `serve` to its end."""
 
-    def __init__(self, host: Host, directory: Directory, listeners: Listeners, exporters: Iterable[Child]) -> None:
+    def __init__(
+        self, host: Host, registration: ServerRegistration, listeners: Listeners, exporters: Iterable[Child]
+    ) -> None:
         self._host = host
-        self._directory = directory
+        self._registration = registration
         self._listeners = listeners
         self._waiting: set[str] = set()
         """The listeners that cannot be reached yet."""
@@ -50,7 +52,7 @@ class ServingTree:
         self._exporters = list(exporters)
         """Those of telemetry's children that are not started yet."""
         self.telemetry = Supervisor("telemetry", plan=NEVER_GIVEN_UP)
-        children = [Child("registry", directory.run)]
+        children = [Child("registry", registration.run)]
         if host.node is not None:
             children.append(Child("stores", host.node.run, grace=STORES_GRACE))
         self.supervisor = Supervisor(
@@ -122,8 +124,8 @@ class ServingTree:
                 # The lifespan has begun although it was cancelled.
                 raise asyncio.CancelledError
             self._listeners.context = copy_context()
-            self._directory.server_began()
-            stack.callback(self._directory.server_ended)
+            self._registration.server_began()
+            stack.callback(self._registration.server_ended)
             ready()
             await asyncio.Event().wait()
 

@@ -438,11 +438,11 @@ async def test_nothing_is_left_of_an_endpoint_that_closed(endpoint: Any, app: An
         doors.client("handshake").get()
         await doors.settle()
         assert app.begun == ["handshake", "stateless"]
-        assert len(app.host.sessions) == 3
+        assert len(app.host.links) == 3
     await held[0].whole()
     await doors.settle()
     assert sorted(app.cancelled) == ["handshake", "stateless"]
-    assert app.host.sessions == []
+    assert not app.host.links
     assert app.host.services.changes.loop is None
 
 

@@ -524,10 +524,10 @@ async def test_a_handshake_that_fails_opens_nothing(
     endpoint: Any, app: Any, body: bytes, status: int, code: int
 ) -> None:
     async with endpoint(app) as doors:
-        links = len(app.host.sessions)
+        links = len(app.host.links)
         answer = doors.post(body)
         assert (answer.status, answer.code) == (status, code)
-        assert (len(doors.doors.sessions), len(app.host.sessions)) == (0, links)
+        assert (len(doors.doors.sessions), len(app.host.links)) == (0, links)
 
 
 async def test_an_initialize_that_wants_no_answer_gets_none_and_opens_nothing(endpoint: Any, app: Any) -> None:

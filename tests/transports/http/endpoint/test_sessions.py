@@ -687,7 +687,7 @@ async def test_sok_01_sessions_of_every_fate_leave_next_to_nothing(endpoint: Any
         after = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
         assert len(doors.doors.sessions) == 0
-        assert len(app.host.sessions) == 1
+        assert len(app.host.links) == 1
         assert (after - before) / 1000 < 1024
         assert asyncio.all_tasks() == tasks
 

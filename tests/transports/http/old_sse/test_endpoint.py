@@ -352,12 +352,12 @@ async def test_a_session_ends_when_its_reader_stays_away() -> None:
         at.post(page.endpoint, call(1, "nap", seconds=10_000))
         page.lose()
         await asyncio.sleep(50)
-        assert [len(link.session.running) for link in server.host.sessions].count(1) == 1
+        assert [len(link.session.running) for link in server.host.links].count(1) == 1
         await asyncio.sleep(20)
         assert len(at.doors.sessions) == 0
         assert at.post(page.endpoint, call(2, "add", a=1, b=1)).status == 404
         assert (await at.get("/sse", last_event_id=page.events[-1].id)).status == 404
-        assert not any(link.session.running for link in server.host.sessions)
+        assert not any(link.session.running for link in server.host.links)
 
 
 async def test_coming_back_in_time_keeps_a_session_for_good() -> None:

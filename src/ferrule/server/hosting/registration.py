@@ -1,4 +1,4 @@
-"""Directory: what of one server is in its registry.
+"""ServerRegistration: what of one server is in its registry.
 
 Rule: nothing is registered before somebody asks for the registry. Then everything that is there is registered, and
 from then on whatever comes; a server whose registry nobody uses does not pay for one.
@@ -24,7 +24,7 @@ TRANSPORT = "transport"
 LINK = "link"
 
 
-class Directory:
+class ServerRegistration:
     """What of one server is in its registry: the server and its transports while they serve, its links while open."""
 
     def __init__(self, host: Host) -> None:

@@ -135,7 +135,7 @@ async def test_a_stopping_server_closes_in_order() -> None:
     address = tcp.address
     async with Client(tcp.url, reconnect=False) as busy, Client(tcp.url, reconnect=False):
         asked = asyncio.ensure_future(busy.call_tool("wait"))
-        await until(lambda: any(link.session.running for link in app.host.sessions))
+        await until(lambda: any(link.session.running for link in app.host.links))
         assert tcp.occupancy.current == 2
         stopping = asyncio.ensure_future(app.stop())
         await asyncio.sleep(0.01)
@@ -233,7 +233,7 @@ async def test_links_are_found_by_transport_and_gone_with_their_end() -> None:
             async with Client(tcp.url), Client(http.url, mode="handshake"), Client(app):
                 assert len(names(app, "link", "tcp")) == 2
                 assert len(names(app, "link", "memory")) == 1
-                assert {entry.value for entry in app.registry.find_all("link")} == set(app.host.sessions)
+                assert {entry.value for entry in app.registry.find_all("link")} == set(app.host.links)
             await until(lambda: names(app, "link", "tcp") == [kept.name])
             assert (await stays.call_tool("greet")).data == "Hello"
         await until(lambda: names(app, "link", "tcp") == [])
@@ -257,5 +257,5 @@ async def test_what_was_lost_is_registered_again_when_the_registry_is_restarted(
 async def test_a_server_whose_registry_nobody_asks_for_keeps_none() -> None:
     app, tcp = greeter(), Tcp(port=0)
     async with served(app, tcp), Client(tcp.url):
-        assert app._runner.directory._registry is None
+        assert app._runner.registration._registry is None
         assert app.host.links.watcher is None
