@@ -46,8 +46,9 @@ ROOMS = {
     " streams threads tool_results",
     "server.extensions": "extension",
     "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
-    "server.functions.types": "constraints form known pydantic_types readable records unions",
-    "server.hosting": "builtins entrance host lifespans link_state listeners local registration runner tree",
+    "server.functions.types": "constraints extra_types pydantic_types readable records stand_in unions",
+    "server.hosting": "builtins entrance host lifespans links listeners local principals progress registration"
+    " runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
     "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts refusals"

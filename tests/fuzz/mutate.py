@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from grammar import Message
 
-from ferrule.budgets.bounds import MAX_MENDED_SIZE
+from ferrule.budgets.bounds import MAX_REPAIRED_SIZE
 from ferrule.server.functions.arguments import WHOLE_FRACTION
 
 LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{500,4300}(?![0-9])")
@@ -193,7 +193,7 @@ class Case(NamedTuple):
             found["digits"] = digits
         if b'"arguments"' in self.frame:
             found["explained"] = 1
-            if len(self.frame) < MAX_MENDED_SIZE + 1000:
+            if len(self.frame) < MAX_REPAIRED_SIZE + 1000:
                 found["fractions"] = len(WHOLE_FRACTION.findall(self.frame))
         return found
 

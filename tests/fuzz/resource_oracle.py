@@ -58,7 +58,7 @@ DEARER = {
         80e-9, "a whole number of up to 4,300 digits is read and written in quadratic time; longer ones are refused"
     ),
     "explained": Dearer(300e-6, "arguments that do not fit: the validator makes up to `MAX_ERRORS` errors"),
-    "fractions": Dearer(400e-9, "where a whole number is wanted, each 2.0 of up to `MAX_MENDED_SIZE` is made a 2"),
+    "fractions": Dearer(400e-9, "where a whole number is wanted, each 2.0 of up to `MAX_REPAIRED_SIZE` is made a 2"),
 }
 """The exceptions: no more than these are made, and each is bounded in the source."""
 REFERENCE = 0.0018

@@ -81,7 +81,7 @@ FREE_UNFINISHED = 64 * 1024
 MAX_EXPLAINED_SIZE = 4 * 1024
 """Bytes of arguments up to which all that is wrong with them is listed; of longer ones only the first things are."""
 
-MAX_MENDED_SIZE = 64 * 1024
+MAX_REPAIRED_SIZE = 64 * 1024
 """Bytes of an argument in which 2.0 is taken for 2 where a whole number is wanted."""
 
 MAX_VIOLATIONS = 20

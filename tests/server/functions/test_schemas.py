@@ -15,7 +15,7 @@ import pytest
 
 from ferrule.errors import SetupError
 from ferrule.server.functions.schemas import schema_of, wrapped_schema
-from ferrule.server.functions.types.known import decode_hook, encode_hook
+from ferrule.server.functions.types.extra_types import decode_hook, encode_hook
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from ferrule.schema.elicitation import ElicitResult
 from ferrule.schema.model import Model
 from ferrule.schema.sampling import SamplingMessage
 from ferrule.server.functions.schemas import inlined, schema_of
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import readable
 from ferrule.validation.checker import given_schema
 
@@ -91,7 +91,7 @@ def checked_url(url: object) -> str:
         host = parts.hostname
         port = parts.port
     except ValueError as error:
-        raise SetupError(f"elicitation: {quoted(url)!r} is no URL: {error}") from None
+        raise SetupError(f"elicitation: {quoted(url)!r} is not a valid URL: {error}") from None
     if not url.isascii() or UNSAFE.search(url):
         wrong = "it holds a character that must be percent-encoded"
     elif parts.scheme not in ("http", "https") or not host or port == 0:
@@ -120,14 +120,21 @@ def ask_to_visit(call: Call, refusal: UrlElicitationRequired) -> None:
     missing = []
     for visit in _visits(refusal.data):
         question = url_question(visit.message or refusal.message, visit.url, "")
-        place = answers.key_for(question)
-        while (known := answers.find(place, question)) is not None:
-            if (answer := read_elicitation(known)).action != "accept":
-                raise Declined(answer.action)
-            place = answers.key_for(question)
-        missing.append((place, question))
+        missing.append((_unanswered(answers, question), question))
     if missing:
         call.era.ask(call, missing)
+
+
+def _unanswered(answers: Answers, question: Question) -> str:
+    """Return the key under which a visit is to be asked for next; raise Declined where the user said no before."""
+    while True:
+        key = answers.key_for(question)
+        known = answers.find(key, question)
+        if known is None:
+            return key
+        answer = read_elicitation(known)
+        if answer.action != "accept":
+            raise Declined(answer.action)
 
 
 def _visits(data: object) -> list[Visit]:
@@ -256,7 +263,7 @@ def _field(name: str, rules: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
-    """An optional field is one that may be left out; forms have no null."""
+    """Return a schema without null: an optional field is one that may be left out."""
     choices = []
     for choice in rules.get("anyOf", ()):
         if choice.get("type") != "null":

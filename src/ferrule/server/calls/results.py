@@ -21,7 +21,7 @@ from ferrule.schema.prompts import GetPromptResult, PromptMessage
 from ferrule.schema.resources import PlainContents, ReadResourceResult
 from ferrule.schema.tools import CallToolResult, PlainResult
 from ferrule.schema.wrapped import RESULT_MARK
-from ferrule.server.functions.types.known import encode_hook
+from ferrule.server.functions.types.extra_types import encode_hook
 
 logger = logging.getLogger("ferrule.results")
 
@@ -129,7 +129,7 @@ def json_of(value: object) -> bytes:
 
 
 def _is_json(written: bytes) -> bool:
-    """Whether what was written can be read: a Decimal that is no number is written as it stands."""
+    """Return whether what was written can be read: a Decimal that is no number is written as it stands."""
     # One letter is found much faster than a word.
     has_nan = b"N" in written and _find_nan(written)
     if not has_nan and not (b"I" in written and _find_infinity(written)):
@@ -142,7 +142,7 @@ def _is_json(written: bytes) -> bool:
 
 
 def _may_have_nonfinite(value: object) -> bool:
-    """Whether it is worth looking for NaN and infinity: a null in a large result is mostly just a null."""
+    """Return whether it is worth looking for NaN and infinity: a null in a large result is mostly just a null."""
     try:
         return _PACKED_NONFINITE.search(_pack(value)) is not None
     except (TypeError, ValueError, OverflowError, NotImplementedError):
@@ -214,7 +214,7 @@ def wrapped_text(value: object) -> CallToolResult:
 
 
 def wrapped_number(value: object) -> CallToolResult:
-    """Wrap a value whose type says integer or truth."""
+    """Wrap a value whose type is int or bool."""
     if type(value) is int:
         return _result(content=[_text(str(value))], structured_content={"result": value})
     return wrapped(value)
@@ -227,7 +227,7 @@ def plain_text(value: str) -> CallToolResult | PlainResult:
     try:
         text = _encode(value)
     except ValueError:
-        return wrapped_text(value)  # what cannot be written is told of where all results are written
+        return wrapped_text(value)  # the general path raises the error
     return PlainResult(b'"content":[{"type":"text","text":%b}],"structuredContent":{"result":%b}' % (text, text), value)
 
 
@@ -331,7 +331,7 @@ def contents_writer(uri: str, mime_type: str | None) -> Callable[[str], PlainCon
         try:
             return PlainContents(b"%b%b}]" % (head, _encode(text)))
         except ValueError:
-            return contents_of(text, uri, mime_type)  # it is told of where all results are written
+            return contents_of(text, uri, mime_type)  # the general path raises the error
 
     return write
 

@@ -20,7 +20,7 @@ from ferrule.schema.tasks import Task
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.results import whole
 from ferrule.server.calls.services import Services
-from ferrule.server.functions.types.known import encode_hook
+from ferrule.server.functions.types.extra_types import encode_hook
 from ferrule.server.offers.catalogue import off
 from ferrule.server.offers.offers import Offers
 from ferrule.server.offers.tool_entry import ToolEntry
@@ -44,7 +44,7 @@ class ToolTasks:
         return name
 
     def owner(self, call: Call, *, by_session: bool) -> str:
-        """Tell whose a task of this call is; empty for whoever knows its id."""
+        """Return whose a task of this call is; empty for whoever knows its id."""
         if call.origin.principal is None and not (by_session and call.era is self._services.handshake):
             return ""
         return self._services.links.owner(call) or ""
@@ -55,7 +55,7 @@ class ToolTasks:
             raise off(capability)
 
     def changed(self, task: StoredTask) -> None:
-        """Tell the subscriptions that asked for this task."""
+        """Notify the subscriptions that asked for this task."""
         self._services.subscriptions.task_changed(task.id, lambda: describe(task, STATELESS, Task))
 
     def may_tell_progress(self, call: Call) -> bool:

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import astuple
 
-from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_MENDED_SIZE, MAX_VIOLATIONS
+from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_REPAIRED_SIZE, MAX_VIOLATIONS
 from ferrule.budgets.weight import bounded_depth
 from ferrule.server.functions.signatures import Parameter, Signature
-from ferrule.server.functions.types.known import convert, decode_hook
+from ferrule.server.functions.types.extra_types import convert, decode_hook
 from ferrule.validation.checker import Checker, own_schema
 from ferrule.validation.violations import (
     InvalidArguments,
@@ -48,7 +48,7 @@ _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
 
 
 class NoObject(InvalidArguments):
-    """The arguments are no object at all: a malformed request, which no other arguments of the tool would mend."""
+    """The arguments are no object at all: a malformed request, which no other arguments of the tool would repair."""
 
 
 class TypedReader:
@@ -96,8 +96,8 @@ class TypedReader:
             return self._long.read(raw)
         arguments = parsed_arguments(raw)
         known = {parameter.key for parameter in self.parameters}
-        mend = WHOLE_FRACTION.search(raw) is not None
-        values, lacking, refused = _convert_each(self.parameters, arguments, mend=mend)
+        repair = WHOLE_FRACTION.search(raw) is not None
+        values, lacking, refused = _convert_each(self.parameters, arguments, repair=repair)
         strange = []
         for name in arguments:
             if name not in known:
@@ -109,7 +109,7 @@ class TypedReader:
         raise InvalidArguments([*shape, *explained], more=len(strange[MAX_VIOLATIONS:]))
 
     def _explained(self, arguments: dict[str, Any], refused: RefusedArguments, size: int) -> list[Violation]:
-        """Say all the schema has to say about what the types refused, and their own word where it is silent."""
+        """Return the schema's violations for the refused arguments, and the types' own words where it has none."""
         if not refused:
             return []
         if not self._is_compiled:
@@ -136,7 +136,7 @@ class TypedReader:
 class LongReader:
     """Reads long arguments that their types refused, each on its own, for no more than reading them costs.
 
-    It mends what a client may have meant, and names the first thing that is wrong with each argument.
+    It repairs what a client may have meant, and names the first thing that is wrong with each argument.
     """
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
@@ -196,7 +196,7 @@ def _read_part(decode: Callable[[Any], Any], type_: object, part: msgspec.Raw) -
             return value, None
     else:
         content = bytes(part)
-    if len(content) <= MAX_MENDED_SIZE and WHOLE_FRACTION.search(content) is not None:
+    if len(content) <= MAX_REPAIRED_SIZE and WHOLE_FRACTION.search(content) is not None:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             return convert(_decode_whole_numbers(content), type_), None
     return None, refused
@@ -277,7 +277,12 @@ class SchemaReader:
             raise InvalidArguments([too_long_to_explain()])
         found = self._checker.violations(arguments, size)
         wrong = {violation.parameter for violation in found}
-        parsed = {name: value for name in arguments if name in wrong for value in _parsed(arguments[name])}
+        parsed: dict[str, Any] = {}
+        for name, text in arguments.items():
+            if name in wrong:
+                value = _parsed(text)
+                if value is not msgspec.UNSET:
+                    parsed[name] = value
         if parsed:
             still_wrong = set()
             for violation in self._checker.violations(arguments | parsed, size):
@@ -328,7 +333,7 @@ def parsed_arguments(raw: RawJson) -> dict[str, Any]:
 
 
 def _convert_each(
-    parameters: tuple[Parameter, ...], arguments: dict[str, Any], *, mend: bool = True
+    parameters: tuple[Parameter, ...], arguments: dict[str, Any], *, repair: bool = True
 ) -> tuple[Values, list[Violation], RefusedArguments]:
     """Convert each argument on its own: the values, what is missing, and why each type refuses what it does."""
     values: list[Any] = []
@@ -338,7 +343,7 @@ def _convert_each(
         name = parameter.key
         if name in arguments:
             try:
-                values.append(_convert(arguments[name], parameter.type, mend=mend))
+                values.append(_convert(arguments[name], parameter.type, repair=repair))
             except (msgspec.ValidationError, RecursionError) as error:
                 refused[name] = error
         elif parameter.required:
@@ -355,7 +360,7 @@ def _says_all(reason: Exception) -> bool:
 
 
 def _is_about(path: str, other: str) -> bool:
-    """Return whether one place is the other, or inside it."""
+    """Return whether one path is the other, or inside it."""
     return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
 
 
@@ -372,13 +377,13 @@ def _in_own_words(
     return found
 
 
-def _convert(value: object, type_: object, *, mend: bool) -> Any:
-    """Convert a value as it is, else, to `mend` it, with 2 for 2.0, else with a text parsed as the JSON it holds."""
+def _convert(value: object, type_: object, *, repair: bool) -> Any:
+    """Convert a value as it is, else, to `repair` it, with 2 for 2.0, else with a text parsed as the JSON it holds."""
     try:
         return _fitted(value, type_)
     except msgspec.ValidationError as error:
         refusal = error
-    for candidate in _repairs(value, mend=mend):
+    for candidate in _repairs(value, repair=repair):
         try:
             return _fitted(candidate, type_)
         except msgspec.ValidationError:
@@ -396,12 +401,13 @@ def _fitted(value: object, type_: object) -> Any:
         raise msgspec.ValidationError(UNHASHABLE) from None
 
 
-def _repairs(value: object, *, mend: bool) -> Iterator[object]:
-    if mend:
+def _repairs(value: object, *, repair: bool) -> Iterator[object]:
+    if repair:
         yield _with_whole_numbers(value)
-    for parsed in _parsed(value):
+    parsed = _parsed(value)
+    if parsed is not msgspec.UNSET:
         yield parsed
-        if mend:
+        if repair:
             yield _with_whole_numbers(parsed)
 
 
@@ -432,14 +438,14 @@ _decode_plain = bounded_depth(msgspec.json.decode)
 _decode_whole_numbers = msgspec.json.Decoder(float_hook=_whole).decode
 
 
-def _parsed(value: object) -> list[Any]:
-    """Return the JSON value a text holds, unless that is again a text."""
+def _parsed(value: object) -> Any:
+    """Return the JSON value a text holds; UNSET where there is none, or that is again a text."""
     if not isinstance(value, str):
-        return []
+        return msgspec.UNSET
     try:
         parsed = msgspec.json.decode(value)
     except (ValueError, RecursionError):
-        return []
+        return msgspec.UNSET
     if isinstance(parsed, str):
-        return []
-    return [parsed]
+        return msgspec.UNSET
+    return parsed

@@ -21,7 +21,7 @@ from ferrule.server.functions.arguments import RawJson, Read, SchemaReader, Type
 from ferrule.server.functions.dependencies import InThread, injected
 from ferrule.server.functions.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
 from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
-from ferrule.server.functions.types.known import convert, encode_hook, plain, written_otherwise
+from ferrule.server.functions.types.extra_types import convert, encode_hook, needs_plain, plain
 from ferrule.server.functions.types.readable import is_plain, mentions, readable
 from ferrule.validation.checker import Checker, given_schema, own_schema
 from ferrule.validation.violations import InvalidArguments, InvalidOutput, Violation
@@ -116,7 +116,7 @@ class Binding:
     @property
     def to_plain(self) -> Callable[[Any], Any] | None:
         """What its values go through before they are written, if anything."""
-        return plain if self._output.is_otherwise else None
+        return plain if self._output.needs_plain else None
 
     @property
     def checks_output(self) -> bool:
@@ -250,7 +250,7 @@ class _Output:
         self._declared: Any = Any
         self.items: type | None = None
         self._type: Any = Any
-        self.is_otherwise = False
+        self.needs_plain = False
         self._checker: Checker | None = None
 
     @classmethod
@@ -272,12 +272,12 @@ class _Output:
         try:
             made = readable(type_)
             self.schema, self.wraps = wrapped_schema(made)
-            self.is_otherwise = not is_plain(type_) and mentions(type_, written_otherwise)
+            self.needs_plain = not is_plain(type_) and mentions(type_, needs_plain)
         except (TypeError, NameError):
             # A type without a JSON form still has a text form, so it is offered as an unstructured result.
             return
         self._declared = type_
-        if not self.is_otherwise:
+        if not self.needs_plain:
             self.items = _item_type(type_)
         self._type = made
 
@@ -290,7 +290,7 @@ class _Output:
         if type(value) is list and self.items is not None and holds_just(value, self.items):
             return
         # Instances of the declared classes are taken as they are.
-        if self._type is not Any and not self.is_otherwise and self._takes(value):
+        if self._type is not Any and not self.needs_plain and self._takes(value):
             return
         builtins = self._written(value, name)
         if self._type is not Any and self._takes(builtins):
@@ -309,7 +309,7 @@ class _Output:
 
     def _written(self, value: object, name: str) -> Any:
         try:
-            written = plain(value) if self.is_otherwise else value
+            written = plain(value) if self.needs_plain else value
             return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
@@ -339,7 +339,7 @@ def _item_type(declared: object) -> type | None:
 
 
 def _given_by(signature: Signature) -> Any:
-    """What a call gives in the end: what a coroutine is awaited for, and what a generator returns."""
+    """Return the type of what a call returns in the end: of a coroutine's or a generator's return value."""
     annotation = signature.returns
     if signature.is_async_generator:
         return NOTHING

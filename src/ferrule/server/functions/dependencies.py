@@ -1,4 +1,4 @@
-"""Dependencies: what a handler's providers give, made before it runs and tidied up after.
+"""Dependencies: the values of a handler's providers, made before it runs and tidied up after.
 
 The order in which providers run is settled when the handler is registered: a call walks a list. A handler and
 providers that are all plain functions run together in one thread, so that what belongs to a thread can be provided.
@@ -20,7 +20,7 @@ from ferrule.server.functions.depends import Dependency
 from ferrule.server.functions.signatures import Signature, probe, read_provider
 
 Plain = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a plain function somewhere and gives what it gives."""
+"""Runs a plain function somewhere and returns its value."""
 
 InThread = Callable[[], Plain]
 """Makes what runs the plain functions of one handler in threads."""
@@ -29,14 +29,25 @@ UNNAMED_CONTEXT = "context of the providers"
 """The parameter by which a handler without a context gets one for its providers; no caller can spell it."""
 
 
-class Step(Struct, frozen=True):
+class ProviderKind(Struct, frozen=True, kw_only=True):
+    """How a provider gives its value."""
+
+    make: Callable[..., Any]
+    """What to call: the provider itself, or the context manager its generator makes."""
+    is_async: bool
+    """Whether the value, or the entry of its context manager, is awaited."""
+    is_manager: bool
+    wraps_async: bool = False
+    """Whether it is a plain function around a coroutine function: what it returns may have to be awaited."""
+
+
+class Step(Struct, frozen=True, kw_only=True):
     """One provider in the order of a handler's providers, and where its own parameters come from."""
 
     make: Callable[..., Any]
     is_async: bool
     is_manager: bool
     wraps_async: bool
-    """Whether it is a plain function around a coroutine function: what it gives may have to be awaited."""
     inline: bool
     sources: dict[str, int]
     context_parameter: str | None
@@ -60,7 +71,9 @@ class Step(Struct, frozen=True):
         given = self.arguments(values, context)
         if self.is_async:
             made = self.make(**given)
-            return await (stack.enter_async_context(made) if self.is_manager else made)
+            if self.is_manager:
+                return await stack.enter_async_context(made)
+            return await made
         run = _here if self.inline else plain
         if not self.is_manager:
             value = await run(lambda: self.make(**given))
@@ -106,12 +119,12 @@ class Plan:
     def __init__(self, handler: str, dependencies: Mapping[str, Dependency], context_type: type | None) -> None:
         self.steps: list[Step] = []
         self._context_type = context_type
-        self._places: dict[Any, int] = {}
-        self.sources = {name: self._place(wish, (f"{handler}()",), ()) for name, wish in dependencies.items()}
+        self._numbers: dict[Any, int] = {}
+        self.sources = {name: self._number_of(wish, (f"{handler}()",), ()) for name, wish in dependencies.items()}
         self.is_async = any(step.is_async or step.wraps_async for step in self.steps)
         self.wants_context = any(step.context_parameter is not None for step in self.steps)
 
-    def _place(self, wish: Dependency, names: tuple[str, ...], chain: tuple[Any, ...]) -> int:
+    def _number_of(self, wish: Dependency, names: tuple[str, ...], chain: tuple[Any, ...]) -> int:
         """Return the number of the step that makes what is wished for; a new one if there is none to share."""
         provider = wish.provider
         key = _key(wish.provider)
@@ -124,20 +137,30 @@ class Plan:
                 f"{' → '.join(names)}: nothing fills the parameter {needs.unfilled[0]!r}:"
                 " give it a default, a Depends(...) or the type Context"
             )
-        if wish.use_cache and key in self._places:
-            return self._places[key]
+        if wish.use_cache and key in self._numbers:
+            return self._numbers[key]
         sources = {}
         for name, inner in needs.dependencies.items():
-            sources[name] = self._place(inner, names, (*chain, key))
-        self.steps.append(Step(*_manner(provider), wish.inline, sources, needs.context_parameter))
+            sources[name] = self._number_of(inner, names, (*chain, key))
+        kind = _kind_of(provider)
+        step = Step(
+            make=kind.make,
+            is_async=kind.is_async,
+            is_manager=kind.is_manager,
+            wraps_async=kind.wraps_async,
+            inline=wish.inline,
+            sources=sources,
+            context_parameter=needs.context_parameter,
+        )
+        self.steps.append(step)
         number = len(self.steps) - 1
         if wish.use_cache:
-            self._places[key] = number
+            self._numbers[key] = number
         return number
 
     @contextlib.contextmanager
     def provided(self, context: Any) -> Iterator[dict[str, Any]]:
-        """Hold what plain providers give."""
+        """Hold the values of plain providers."""
         with contextlib.ExitStack() as stack:
             values: list[Any] = []
             for step in self.steps:
@@ -146,7 +169,7 @@ class Plan:
 
     @contextlib.asynccontextmanager
     async def provided_async(self, context: Any, plain: Plain) -> AsyncIterator[dict[str, Any]]:
-        """Hold what providers of any kind give."""
+        """Hold the values of providers of any kind."""
         async with contextlib.AsyncExitStack() as stack:
             values: list[Any] = []
             for step in self.steps:
@@ -165,16 +188,16 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
     plain = _here if in_thread is None else in_thread()
     names_context = signature.context_parameter is None and plan.wants_context
     taken = UNNAMED_CONTEXT if names_context else signature.context_parameter
-    place = _placing(signature, UNNAMED_CONTEXT if names_context else None)
+    invoke = _invocation(signature, UNNAMED_CONTEXT if names_context else None)
     runs_in_loop = signature.is_async or signature.is_async_generator or signature.wraps_async or plan.is_async
     if signature.is_async_generator:
-        fn = _streaming(place, plan, taken, plain)
+        fn = _streaming(invoke, plan, taken, plain)
     elif signature.is_generator:
-        fn = _streaming_directly(place, plan, taken)
+        fn = _streaming_directly(invoke, plan, taken)
     elif runs_in_loop:
-        fn = _waiting(place, plan, taken, plain, is_async=signature.is_async)
+        fn = _waiting(invoke, plan, taken, plain, is_async=signature.is_async)
     else:
-        fn = _direct(place, plan, taken)
+        fn = _direct(invoke, plan, taken)
     return structs.replace(
         signature,
         fn=fn,
@@ -186,25 +209,25 @@ def injected(signature: Signature, context_type: type | None, in_thread: InThrea
     )
 
 
-def _placing(signature: Signature, dropped: str | None) -> Callable[[dict[str, Any], dict[str, Any]], Any]:
+def _invocation(signature: Signature, dropped: str | None) -> Callable[[dict[str, Any], dict[str, Any]], Any]:
     """Return what calls the handler itself with the caller's values and the providers'."""
     fn = signature.fn
     positional = signature.positional
 
-    def place(given: dict[str, Any], provided: dict[str, Any]) -> Any:
+    def invoke(given: dict[str, Any], provided: dict[str, Any]) -> Any:
         given = {**given, **provided}
         given.pop(dropped, None)  # type: ignore[arg-type]  # nothing is named None
         return fn(*list(map(given.pop, positional)), **given)
 
-    return place
+    return invoke
 
 
-def _direct(place: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
+def _direct(invoke: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
     def call(**given: Any) -> Any:
         failure: BaseException | None = None
         with plan.provided(given.get(taken or "")) as provided:
             try:
-                return place(given, provided)
+                return invoke(given, provided)
             except BaseException as error:
                 failure = error
                 raise
@@ -214,14 +237,14 @@ def _direct(place: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
     return call
 
 
-def _waiting(place: Any, plan: Plan, taken: str | None, plain: Plain, *, is_async: bool) -> Callable[..., Any]:
+def _waiting(invoke: Any, plan: Plan, taken: str | None, plain: Plain, *, is_async: bool) -> Callable[..., Any]:
     async def call(**given: Any) -> Any:
         failure: BaseException | None = None
         async with plan.provided_async(given.get(taken or ""), plain) as provided:
             try:
                 if is_async:
-                    return await place(given, provided)
-                value = await _whole(plain, lambda: place(given, provided))
+                    return await invoke(given, provided)
+                value = await _whole(plain, lambda: invoke(given, provided))
                 if isinstance(value, Coroutine):
                     return await value
                 return value
@@ -233,12 +256,12 @@ def _waiting(place: Any, plan: Plan, taken: str | None, plain: Plain, *, is_asyn
     return call
 
 
-def _streaming(place: Any, plan: Plan, taken: str | None, plain: Plain) -> Callable[..., Any]:
+def _streaming(invoke: Any, plan: Plan, taken: str | None, plain: Plain) -> Callable[..., Any]:
     async def call(**given: Any) -> AsyncIterator[Any]:
         failure: BaseException | None = None
         async with plan.provided_async(given.get(taken or ""), plain) as provided:
             try:
-                async with contextlib.aclosing(place(given, provided)) as values:
+                async with contextlib.aclosing(invoke(given, provided)) as values:
                     async for value in values:
                         yield value
                 return
@@ -250,12 +273,12 @@ def _streaming(place: Any, plan: Plan, taken: str | None, plain: Plain) -> Calla
     return call
 
 
-def _streaming_directly(place: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
+def _streaming_directly(invoke: Any, plan: Plan, taken: str | None) -> Callable[..., Any]:
     def call(**given: Any) -> Generator[Any, Any, Any]:
         failure: BaseException | None = None
         with plan.provided(given.get(taken or "")) as provided:
             try:
-                return (yield from place(given, provided))
+                return (yield from invoke(given, provided))
             except BaseException as error:
                 failure = error
                 raise
@@ -290,20 +313,20 @@ async def _whole(plain: Plain, work: Callable[[], object]) -> Any:
         raise
 
 
-def _manner(provider: Any) -> tuple[Callable[..., Any], bool, bool, bool]:
-    """Return how a provider gives its value: what to call, then what `Step` says of it."""
+def _kind_of(provider: Any) -> ProviderKind:
     kind = probe(provider)
     if inspect.isasyncgenfunction(kind):
-        return contextlib.asynccontextmanager(provider), True, True, False
+        return ProviderKind(make=contextlib.asynccontextmanager(provider), is_async=True, is_manager=True)
     if inspect.isgeneratorfunction(kind):
-        return contextlib.contextmanager(provider), False, True, False
+        return ProviderKind(make=contextlib.contextmanager(provider), is_async=False, is_manager=True)
     if inspect.iscoroutinefunction(kind):
-        return provider, True, False, False
+        return ProviderKind(make=provider, is_async=True, is_manager=False)
     inner = inspect.unwrap(kind) if callable(kind) else kind
     # What contextlib's decorators made of a generator is entered as the generator would be.
     is_async = inspect.isasyncgenfunction(inner)
     is_manager = is_async or (inner is not kind and inspect.isgeneratorfunction(inner))
-    return provider, is_async, is_manager, inspect.iscoroutinefunction(inner)
+    wraps_async = inspect.iscoroutinefunction(inner)
+    return ProviderKind(make=provider, is_async=is_async, is_manager=is_manager, wraps_async=wraps_async)
 
 
 def _key(provider: Any) -> Any:

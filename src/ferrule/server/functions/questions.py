@@ -109,7 +109,7 @@ def _check(asked: AskedParameter, given: Container[str], where: str) -> None:
         if field not in given:
             unknown.append(field)
     if unknown:
-        raise SetupError(f"{where}: its question names {{{unknown[0]}}}, which is no argument of the call")
+        raise SetupError(f"{where}: its question names {{{unknown[0]}}}, which is not an argument of the call")
     try:
         elicit_question(asked.message, asked.schema, asked.name)
     except (SetupError, TypeError) as reason:

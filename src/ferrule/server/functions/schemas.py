@@ -17,10 +17,10 @@ from ferrule.schema.mirrored import ANNOTATION
 from ferrule.schema.wrapped import wrapping
 from ferrule.server.functions.signatures import Parameter, Signature
 from ferrule.server.functions.types.constraints import description_of
-from ferrule.server.functions.types.form import Form, Mode, Schema, choices, shown
-from ferrule.server.functions.types.known import encode_hook, known_class
+from ferrule.server.functions.types.extra_types import encode_hook, extra_type
 from ferrule.server.functions.types.readable import is_plain, readable, shape_of
 from ferrule.server.functions.types.records import record_fields
+from ferrule.server.functions.types.stand_in import Mode, Schema, StandIn, choices, shown
 
 MAX_PARTS = 20_000
 PREFIX = "#/$defs/"
@@ -212,7 +212,7 @@ def _property(parameter: Parameter, writer: _Writer) -> Schema:
 
 
 def _default(value: object) -> Schema:
-    """The `default` keyword, left out for a value JSON cannot say."""
+    """Return the `default` keyword, left out for a value JSON cannot say."""
     try:
         return {"default": msgspec.to_builtins(value, str_keys=True, enc_hook=encode_hook)}
     except (TypeError, ValueError, NotImplementedError, RecursionError):
@@ -255,13 +255,13 @@ def _rules(node: object, names: dict[str, str]) -> Schema:
 
 
 def _label(class_: object) -> str:
-    """A name for `$defs`, with a generic's arguments in it."""
+    """Return a name for `$defs`, with a generic's arguments in it."""
     parts = [getattr(get_origin(class_) or class_, "__name__", str(class_)), *map(_label, get_args(class_))]
     return re.sub(r"\W+", "_", "_".join(parts))
 
 
 def _class_text(class_: Any) -> Schema:
-    """A class's own docstring as its description; the ones Python makes up are left out."""
+    """Return a class's own docstring as its description; the ones Python makes up are left out."""
     plain = get_origin(class_) or class_
     text = plain.__dict__.get("__doc__")
     if not isinstance(text, str) or text.startswith(f"{plain.__name__}("):
@@ -270,7 +270,7 @@ def _class_text(class_: Any) -> Schema:
 
 
 def _field_texts(class_: object) -> dict[str, str]:
-    """The texts that stand beside the types of a class's fields."""
+    """Return the texts that stand beside the types of a class's fields."""
     hints = {}
     for field in record_fields(class_) or ():
         if get_origin(field.type) is Annotated:
@@ -352,8 +352,13 @@ class _Writer:
 
     def union(self, node: mi.UnionType) -> Schema:
         members = list(map(self.node, node.types))
-        # A member that is itself a choice adds its own: a choice of choices is one choice.
-        listed = [one for member in members for one in (member["anyOf"] if member.keys() == {"anyOf"} else [member])]
+        listed = []
+        for member in members:
+            # A member that is itself a choice adds its own: a choice of choices is one choice.
+            if member.keys() == {"anyOf"}:
+                listed.extend(member["anyOf"])
+            else:
+                listed.append(member)
         if {} in listed:
             return {}
         return {"anyOf": listed}
@@ -425,10 +430,10 @@ class _Writer:
         return {**_class_text(node.cls), **_fixed_array(items, required, closed=closed)}
 
     def custom(self, node: mi.CustomType) -> Schema:
-        known = node.cls if isinstance(node.cls, Form) else known_class(node.cls)
-        if known is None:
+        found = node.cls if isinstance(node.cls, StandIn) else extra_type(node.cls)
+        if found is None:
             raise TypeError(f"{getattr(node.cls, '__name__', node.cls)} is not a type JSON has a form for")
-        return known.describe(self)
+        return found.describe(self)
 
 
 def _fixed_array(items: list[Schema], required: int, *, closed: bool) -> Schema:

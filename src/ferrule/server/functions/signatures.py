@@ -80,10 +80,10 @@ class Signature(msgspec.Struct, frozen=True):
     wraps_async: bool = False
     """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
     made: dict[str, Any] | None = None
-    """What was made of it for all functions that are alike; None where there may be no others."""
+    """What was made of it, for all functions that share it; None where it is not cached."""
 
     def once(self, what: str, make: Callable[[Signature], Any]) -> Any:
-        """Return what is made of this signature, made once for all functions that are alike."""
+        """Return what is made of this signature, made once for all functions that share it."""
         if self.made is None:
             return make(self)
         if what not in self.made:
@@ -114,28 +114,28 @@ def read_signature(
     name = name or _name_of(fn)
     _require_function(fn, name)
     description, texts = split_docstring(_docstring_of(fn))
-    asked = Asked(context_type, content_types, hidden, open_ended, texts)
-    signature = _read_of_another(fn, asked)
+    options = ReadOptions(context_type, content_types, hidden, open_ended, texts)
+    signature = _cached_signature(fn, options)
     if signature is None:
-        signature = _read_whole(fn, name, asked)
+        signature = _read_whole(fn, name, options)
     return structs.replace(signature, fn=fn, name=name, description=description)
 
 
-def _read_whole(fn: Callable[..., Any], name: str, asked: Asked) -> Signature:
-    """Read all of a signature but the function itself, and keep it for those that are alike."""
+def _read_whole(fn: Callable[..., Any], name: str, options: ReadOptions) -> Signature:
+    """Read all of a signature but the function itself, and cache it."""
     own = _own_signature(fn, name)
     offered = _offered(fn, own, name)
-    fillable = _fillable(offered, name, asked.open_ended)
-    if missing := asked.hidden - {raw.name for raw in fillable}:
+    fillable = _fillable(offered, name, options.open_ended)
+    if missing := options.hidden - {raw.name for raw in fillable}:
         raise SetupError(f"{name}() has no parameter {', '.join(sorted(missing))} to hide")
-    scope = Scope(_underlying(fn), asked.content_types, asked.context_type)
-    shown = [raw for raw in fillable if raw.name not in asked.hidden]
+    scope = Scope(_underlying(fn), options.content_types, options.context_type)
+    shown = [raw for raw in fillable if raw.name not in options.hidden]
     annotations, wishes = _annotations(shown, scope, f"{name}(): parameter")
-    context = _context_among(annotations, wishes, asked.context_type, name)
+    context = _context_among(annotations, wishes, options.context_type, name)
     parameters = []
     for raw in shown:
         if raw.name != context and raw.name not in wishes:
-            parameters.append(_parameter(raw, annotations[raw.name], asked.texts, name))
+            parameters.append(_parameter(raw, annotations[raw.name], options.texts, name))
     _refuse_equal_keys(parameters, name)
     kind = probe(fn)
     is_async = inspect.iscoroutinefunction(kind)
@@ -149,13 +149,13 @@ def _read_whole(fn: Callable[..., Any], name: str, asked: Asked) -> Signature:
         context_parameter=context,
         parameters=tuple(parameters),
         positional=tuple(raw.name for raw in fillable if raw.kind is not raw.KEYWORD_ONLY),
-        hidden={raw.name: raw.default for raw in fillable if raw.name in asked.hidden},
+        hidden={raw.name: raw.default for raw in fillable if raw.name in options.hidden},
         takes_rest=any(raw.kind is raw.VAR_KEYWORD for raw in offered),
         returns=_resolve(own.return_annotation, scope, f"{name}(): the return type"),
         dependencies=wishes,
         wraps_async=not is_async and hasattr(kind, "__wrapped__") and inspect.iscoroutinefunction(inspect.unwrap(kind)),
     )
-    return _kept_for_others(fn, asked, scope, signature)
+    return _cache_signature(fn, options, scope, signature)
 
 
 def _no_function() -> None:
@@ -181,14 +181,14 @@ def read_provider(fn: Callable[..., Any], context_type: type | None, whose: str)
 
 
 def _annotations(
-    offered: Sequence[inspect.Parameter], scope: Scope, place: str
+    offered: Sequence[inspect.Parameter], scope: Scope, where: str
 ) -> tuple[dict[str, Any], dict[str, Dependency]]:
     """Resolve the annotations of parameters, and find the wishes for providers among them."""
     annotations = {}
     wishes = {}
     for raw in offered:
         name = raw.name
-        annotation = annotations[name] = _resolve(raw.annotation, scope, f"{place} {name!r}")
+        annotation = annotations[name] = _resolve(raw.annotation, scope, f"{where} {name!r}")
         wish = dependency_of(raw.default, annotation)
         if wish is not None:
             wishes[name] = wish
@@ -210,7 +210,7 @@ def _own_signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
 
 
 def _offered(fn: Callable[..., Any], own: inspect.Signature, name: str) -> list[inspect.Parameter]:
-    """Every parameter a call may still fill: what a partial presets is not offered again."""
+    """Return the parameters a call may still fill: what a partial presets is not offered again."""
     offered = list(own.parameters.values())
     _refuse_unbound_method(fn, offered, name)
     preset: set[str] = set()
@@ -247,9 +247,9 @@ def _fillable(offered: Sequence[inspect.Parameter], name: str, open_ended: bool)
 
 
 def _parameter(raw: inspect.Parameter, annotation: object, texts: dict[str, str], name: str) -> Parameter:
-    place = f"{name}(): parameter {raw.name!r}"
+    where = f"{name}(): parameter {raw.name!r}"
     if type(raw.default).__module__ in {"dataclasses", "msgspec._core"} and type(raw.default).__name__ == "Field":
-        raise SetupError(f"{place} has a field() of a class as its default: write the default itself")
+        raise SetupError(f"{where} has a field() of a class as its default: write the default itself")
     if annotation is NOTHING:
         annotation = Any
     default = raw.default
@@ -261,7 +261,7 @@ def _parameter(raw: inspect.Parameter, annotation: object, texts: dict[str, str]
     alias = None
     factory = None
     if field is not None:
-        alias = _alias(field, place)
+        alias = _alias(field, where)
         factory = field.default_factory
         if default is NOTHING and factory is None and not field.is_required():
             default = field.default
@@ -272,22 +272,22 @@ def _parameter(raw: inspect.Parameter, annotation: object, texts: dict[str, str]
 
 
 def _field_among(annotation: object) -> Any:
-    """What `pydantic.Field` said inside `Annotated`."""
+    """Return the `pydantic.Field` inside `Annotated`, if any."""
     return next((item for item in getattr(annotation, "__metadata__", ()) if is_field(item)), None)
 
 
-def _alias(field: Any, place: str) -> str | None:
+def _alias(field: Any, where: str) -> str | None:
     if field.validation_alias is not None:
         alias = field.validation_alias
     else:
         alias = field.alias
     if alias is not None and not isinstance(alias, str):
-        raise SetupError(f"{place} has several aliases: an argument has one name, so write alias='...'")
+        raise SetupError(f"{where} has several aliases: an argument has one name, so write alias='...'")
     return alias
 
 
 def _annotated_text(annotation: object) -> str | None:
-    """The description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
+    """Return the description inside `Annotated`: a text, a `msgspec.Meta`, a `pydantic.Field` or a `Doc`."""
     if type(annotation) is type:
         return None
     if get_origin(annotation) in (Union, types.UnionType):
@@ -405,29 +405,31 @@ _resolved: dict[str, Any] = {}
 """What texts mean that use names of Python's own alone, as most annotations do."""
 
 
-def _resolve(annotation: object, scope: Scope, place: str) -> Any:
+def _resolve(annotation: object, scope: Scope, where: str) -> Any:
     if annotation is NOTHING:
         return NOTHING
     plain = scope.plain_class(annotation)
     if plain is not None:
         return plain
     if not isinstance(annotation, str) or not scope.leaves_to_python(annotation):
-        return _evaluated(annotation, scope, place)
+        return _evaluated(annotation, scope, where)
     if annotation not in _resolved:
-        _resolved[annotation] = _evaluated(annotation, scope, place)
+        _resolved[annotation] = _evaluated(annotation, scope, where)
     return _resolved[annotation]
 
 
-def _evaluated(annotation: object, scope: Scope, place: str) -> Any:
+def _evaluated(annotation: object, scope: Scope, where: str) -> Any:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     try:
         return typing.get_type_hints(holder, scope.globals, scope.before_globals(), include_extras=True)["it"]
     except (NameError, SyntaxError, TypeError, AttributeError) as error:
         raise SetupError(
-            f"{place}: the annotation {annotation!r} cannot be resolved ({error});"
+            f"{where}: the annotation {annotation!r} cannot be resolved ({error});"
             " its names must exist in the module at run time, not only under TYPE_CHECKING or inside a function"
         ) from error
 
+
+# A cache of signatures by code object.
 
 _CHANGING = ("__wrapped__", "__signature__", "__partialmethod__", "_partialmethod", "_is_coroutine_mark")
 """By what a function may say that it takes, or is, something else than its code."""
@@ -435,8 +437,8 @@ _CONSTANTS = frozenset({str, int, float, bool, bytes, types.NoneType})
 _LASTING = (str, int, float, bool, list, dict, object, None, types.NoneType, Any, Literal, Optional, Union)
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a signature is read for, and what the docstring says of its parameters."""
+class ReadOptions(msgspec.Struct, frozen=True):
+    """How a signature is read, and what the docstring says of its parameters."""
 
     context_type: type | None
     content_types: tuple[type, ...]
@@ -445,14 +447,14 @@ class Asked(msgspec.Struct, frozen=True):
     texts: dict[str, str]
 
 
-class Alike(msgspec.Struct, frozen=True):
-    """What functions of one piece of code have in common; a program that offers thousands makes them like that.
+class CachedSignature(msgspec.Struct, frozen=True):
+    """What was read of one function, for other functions of the same code; a program makes thousands of those.
 
     Rule: nothing is kept that may change, nor what is a user's and would live on by this. So defaults are
     constants, and annotations are made of Python's own classes, the context and the content types.
     """
 
-    asked: Asked
+    options: ReadOptions
     defaults: tuple[object, ...]
     keyword_defaults: dict[str, object]
     annotations: dict[str, Any]
@@ -460,9 +462,9 @@ class Alike(msgspec.Struct, frozen=True):
     """What the words stand for that are in annotations written as text."""
     signature: Signature
 
-    def includes(self, fn: Any, asked: Asked) -> bool:
-        """Return whether another function of this code says the same wherever functions of one code may differ."""
-        if asked != self.asked:
+    def applies_to(self, fn: Any, options: ReadOptions) -> bool:
+        """Return whether it holds for another function of this code: wherever they may differ, they are the same."""
+        if options != self.options:
             return False
         keywords = fn.__kwdefaults__ or {}
         annotations = fn.__annotations__
@@ -475,12 +477,12 @@ class Alike(msgspec.Struct, frozen=True):
         for name, annotation in annotations.items():
             if not _is_same(annotation, self.annotations[name]):
                 return False
-        scope = Scope(fn, asked.content_types, asked.context_type)
+        scope = Scope(fn, options.content_types, options.context_type)
         return all(scope.meaning(word) is meaning for word, meaning in self.meanings.items())
 
 
-_alike: WeakKeyDictionary[Any, Alike] = WeakKeyDictionary()
-"""What was read last of a function of each piece of code."""
+_cache: WeakKeyDictionary[Any, CachedSignature] = WeakKeyDictionary()
+"""What was read last of a function, by its code object."""
 
 
 def _is_same(annotation: object, other: object) -> bool:
@@ -493,8 +495,8 @@ def _is_same(annotation: object, other: object) -> bool:
     return shape is not None and shape == shape_of(other)
 
 
-def _is_what_its_code_is(fn: object) -> bool:
-    """Return whether its code, defaults and annotations are all there is to read of a function."""
+def _is_plain_function(fn: object) -> bool:
+    """Return whether the code, defaults and annotations of a function are all that is read of it."""
     if type(fn) is not types.FunctionType or any(hasattr(fn, name) for name in _CHANGING):
         return False
     try:
@@ -504,19 +506,19 @@ def _is_what_its_code_is(fn: object) -> bool:
     return True
 
 
-def _read_of_another(fn: Any, asked: Asked) -> Signature | None:
-    """Return what was read of a function that is alike, if there was one."""
-    if not _is_what_its_code_is(fn):
+def _cached_signature(fn: Any, options: ReadOptions) -> Signature | None:
+    """Return what was read before of a function of the same code, if that holds for this one."""
+    if not _is_plain_function(fn):
         return None
-    alike = _alike.get(fn.__code__)
-    if alike is None or not alike.includes(fn, asked):
+    cached = _cache.get(fn.__code__)
+    if cached is None or not cached.applies_to(fn, options):
         return None
-    return alike.signature
+    return cached.signature
 
 
-def _kept_for_others(fn: Any, asked: Asked, scope: Scope, signature: Signature) -> Signature:
-    """Keep what was read of a function if others may be alike."""
-    if not _is_what_its_code_is(fn) or signature.positional[:1] in (("self",), ("cls",)):
+def _cache_signature(fn: Any, options: ReadOptions, scope: Scope, signature: Signature) -> Signature:
+    """Keep what was read of a function where it may hold for others of its code; return it as it is kept."""
+    if not _is_plain_function(fn) or signature.positional[:1] in (("self",), ("cls",)):
         return signature
     keywords = dict(fn.__kwdefaults__ or {})
     defaults = fn.__defaults__ or ()
@@ -532,7 +534,7 @@ def _kept_for_others(fn: Any, asked: Asked, scope: Scope, signature: Signature) 
     if not all(meaning is NOTHING or _lasts(meaning, scope) for meaning in meanings.values()):
         return signature
     signature = structs.replace(signature, made={})
-    _alike[fn.__code__] = Alike(asked, defaults, keywords, dict(fn.__annotations__), meanings, signature)
+    _cache[fn.__code__] = CachedSignature(options, defaults, keywords, dict(fn.__annotations__), meanings, signature)
     return signature
 
 
@@ -542,7 +544,7 @@ def _lasts(annotation: object, scope: Scope) -> bool:
 
 
 def _underlying(fn: object) -> Any:
-    """The Python function behind partials, methods, wrappers, classes and callable objects."""
+    """Return the Python function behind partials, methods, wrappers, classes and callable objects."""
     while not inspect.isfunction(fn) or hasattr(fn, "__wrapped__"):
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -566,7 +568,7 @@ def _without_partial(fn: object) -> Any:
 
 
 def probe(fn: object) -> Any:
-    """What to ask whether a call gives a coroutine or a generator."""
+    """Return the function that shows whether a call returns a coroutine or a generator."""
     fn = _without_partial(fn)
     if inspect.isroutine(fn) or inspect.isclass(fn):
         if isinstance(fn, staticmethod):
@@ -576,7 +578,7 @@ def probe(fn: object) -> Any:
 
 
 def takes(fn: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with so many arguments by their places."""
+    """Return whether a function can be called with so many positional arguments."""
     try:
         inspect.signature(fn).bind(*[None] * count)
     except TypeError:

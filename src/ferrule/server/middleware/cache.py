@@ -17,7 +17,7 @@ from ferrule.schema.content import ResourceLink
 from ferrule.schema.resources import ReadResourceResult
 from ferrule.schema.tools import CallToolResult
 from ferrule.server.calls.kept_results import PREFIX
-from ferrule.server.functions.types.known import encode_hook
+from ferrule.server.functions.types.extra_types import encode_hook
 from ferrule.server.middleware.caller_key import caller
 from ferrule.server.middleware.hooks import Middleware
 from ferrule.server.offers.offers import Offers
@@ -74,7 +74,7 @@ class Caching(Middleware):
         self.misses = 0
 
     def joined(self, server: Any) -> None:
-        """Learn whose tools these are; one cache is for one server."""
+        """Called when the cache is added to a server; one cache is for one server."""
         if self._offers is not None and self._offers is not server.offers:
             raise SetupError("Caching: this one belongs to another server already; make one for each")
         self._offers = server.offers
@@ -96,7 +96,7 @@ class Caching(Middleware):
         return await self._through(call, proceed, ("tool", call.params.name, _arguments(call)))
 
     async def on_read_resource(self, call: Call, proceed: Handler) -> Any:
-        """The same for resources, if they are kept at all."""
+        """Do the same for resources, if they are kept at all."""
         if not self._resources or not self._is_readable(call):
             return await proceed(call)
         return await self._through(call, proceed, ("resource", call.params.uri, b""))

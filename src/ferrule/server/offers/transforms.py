@@ -18,7 +18,7 @@ from ferrule.errors import SetupError
 from ferrule.schema.tools import CallToolResult, Tool
 from ferrule.server.functions.arguments import NOT_SHOWN, parsed_arguments, too_long_to_explain
 from ferrule.server.functions.binder import InvalidArguments
-from ferrule.server.functions.types.known import encode_hook
+from ferrule.server.functions.types.extra_types import encode_hook
 from ferrule.server.offers.descriptions import ToolOptions
 from ferrule.server.offers.entry import Visible
 from ferrule.server.offers.tool_entry import ToolEntry

@@ -14,7 +14,7 @@ from typing_extensions import Doc
 
 from ferrule.server.functions.schemas import schema_of
 from ferrule.server.functions.types.constraints import description_of
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import readable
 
 Field, Meta = pydantic.Field, msgspec.Meta
@@ -93,7 +93,7 @@ def test_the_rules_of_a_union_hold_for_those_members_that_can_keep_them() -> Non
         (Annotated[str | None, Field(multiple_of=2)], "Can only set `multiple_of` on a number, not on str"),
         (Annotated[int, annotated_types.MinLen(1)], "Can only set `min_length` on what has a length, not on int"),
         (Annotated[int, Field(pattern="a")], "Can only set `pattern` on a text, not on int"),
-        (Annotated[str, Field(pattern="(")], "the pattern '\\(' is no regular expression"),
+        (Annotated[str, Field(pattern="(")], "the pattern '\\(' is not a valid regular expression"),
     ],
     ids=str,
 )

@@ -15,9 +15,9 @@ import pytest
 import typing_extensions
 
 from ferrule.server.functions.schemas import schema_of
-from ferrule.server.functions.types.form import Form
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import mentions, readable
+from ferrule.server.functions.types.stand_in import StandIn
 
 T = TypeVar("T")
 Bound = TypeVar("Bound", bound=int)
@@ -125,7 +125,7 @@ def test_what_has_another_name_for_msgspec_is_given_that(type_: Any, plain: Any)
 
 def test_a_class_is_mirrored_when_anything_inside_it_must_be() -> None:
     sent = {"middle": {"inner": [{"when": "2026-07-28", "back": {"middle": {"inner": []}}}]}}
-    assert isinstance(readable(Outside), Form)
+    assert isinstance(readable(Outside), StandIn)
     assert read(Outside, sent) == Outside(Middle([Inner(datetime.date(2026, 7, 28), Outside(Middle([])))]))
     assert sorted(schema_of(Outside)["$defs"]) == ["Inner", "Middle", "Outside", "Plain"]
 

@@ -12,7 +12,7 @@ import typing_extensions
 from msgspec import NODEFAULT
 
 from ferrule.server.functions.schemas import schema_of
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import readable
 from ferrule.server.functions.types.records import record_fields
 from ferrule.validation.violations import refusals

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ferrule.server.functions.schemas import schema_of
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import readable
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, get_origin
 
 import msgspec
 
-from ferrule.server.functions.types.form import Form, Schema, Writer, form, shown
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.pydantic_types import is_field, speaks_pydantic
+from ferrule.server.functions.types.stand_in import Schema, StandIn, Writer, shown, stand_in
 
 RULES = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 TEXTS = ("title", "description", "examples", "extra_json_schema")
@@ -129,7 +129,7 @@ def constrained(type_: object, said: Constraints) -> Any:
         return Annotated[type_, *texts] if texts else type_
     try:
         if said.checks:
-            raise TypeError("a check of one's own is no rule of msgspec")
+            raise TypeError("a check of one's own is not a rule of msgspec")
         held: Any = Annotated[type_, msgspec.Meta(**said.rules)]
         msgspec.json.Decoder(held)
     except (TypeError, ValueError):
@@ -152,12 +152,12 @@ def _pattern(given: object) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise TypeError(f"the pattern {text!r} is no regular expression: {error}") from None
+        raise TypeError(f"the pattern {text!r} is not a valid regular expression: {error}") from None
     return text
 
 
 def _can_hold(type_: object, rule: str) -> bool:
-    class_ = type_.made if isinstance(type_, Form) else get_origin(type_) or type_
+    class_ = type_.made if isinstance(type_, StandIn) else get_origin(type_) or type_
     if not isinstance(class_, type):
         return False
     if rule == "pattern":
@@ -167,7 +167,7 @@ def _can_hold(type_: object, rule: str) -> bool:
     return issubclass(class_, _COUNTED if rule == "multiple_of" else _ORDERED)
 
 
-def _checked(type_: object, rules: dict[str, Any], checks: list[Callable[[Any], Any]]) -> Form:
+def _checked(type_: object, rules: dict[str, Any], checks: list[Callable[[Any], Any]]) -> StandIn:
     name = shown(type_)
 
     def read(value: object) -> Any:
@@ -181,7 +181,7 @@ def _checked(type_: object, rules: dict[str, Any], checks: list[Callable[[Any], 
                 raise ValueError(f"Expected `{name}` that fits {getattr(check, '__name__', 'its check')}")
         return made
 
-    return form(name, read, lambda writer: _described(type_, rules, writer))
+    return stand_in(name, read, lambda writer: _described(type_, rules, writer))
 
 
 def _described(type_: object, rules: dict[str, Any], writer: Writer) -> Schema:

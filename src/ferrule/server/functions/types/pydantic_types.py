@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_VIOLATIONS
-from ferrule.server.functions.types.form import Form, Schema, Writer, form, shown
+from ferrule.server.functions.types.stand_in import Schema, StandIn, Writer, shown, stand_in
 from ferrule.validation.violations import MAX_ERRORS, Unfit, Violation, excerpt, pointer
 
 logger = logging.getLogger("ferrule.server")
@@ -69,9 +69,9 @@ def speaks_pydantic(metadata: object) -> bool:
     )
 
 
-def pydantic_form(type_: object) -> Form:
+def pydantic_stand_in(type_: object) -> StandIn:
     """Return a stand-in for any type that pydantic reads."""
-    return form(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), keys=_keys(type_))
+    return stand_in(shown(type_), model_reader(type_), lambda writer: describe_model(type_, writer), keys=_keys(type_))
 
 
 def _adapter(type_: object) -> Any:
@@ -148,13 +148,13 @@ def dump(value: object) -> Any:
 
 
 def _keys(type_: object) -> list[str]:
-    """The members a model reads, to tell which of several is meant."""
+    """Return the members a model reads, to tell which of several is meant."""
     fields: dict[str, Any] = getattr(type_, "__pydantic_fields__", {})
     return [field.alias or name for name, field in fields.items()]
 
 
 def _free(name: str, definition: Schema, taken: dict[str, Schema]) -> str:
-    """The name itself, or a numbered one when another type has it."""
+    """Return the name itself, or a numbered one when another type has it."""
     free = name
     number = 2
     while taken.get(free, definition) != definition:

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from ferrule.server.functions.types import pydantic_types
 from ferrule.server.functions.types.constraints import constrained, read_metadata
-from ferrule.server.functions.types.form import Form, either, form, shown
-from ferrule.server.functions.types.known import CONTAINERS, convert, written_otherwise
+from ferrule.server.functions.types.extra_types import CONTAINERS, convert, needs_plain
 from ferrule.server.functions.types.records import Mirror, RecordField, record_fields
+from ferrule.server.functions.types.stand_in import StandIn, either, shown, stand_in
 from ferrule.server.functions.types.unions import choice_of, union_of
 
 _UNIONS = (Union, types.UnionType)
@@ -136,7 +136,7 @@ class _Rewriting:
         inner, *metadata = get_args(type_)
         said = read_metadata(metadata)
         if said.foreign:
-            return pydantic_types.pydantic_form(type_)
+            return pydantic_types.pydantic_stand_in(type_)
         if get_origin(inner) in _UNIONS and (said.rules or said.checks):
             return self._constrained_union(inner, said)
         made = self.rewrite(inner)
@@ -164,7 +164,7 @@ class _Rewriting:
         members = get_args(type_)
         others = tuple(member for member in members if member is not types.NoneType)
         if len(others) > 1 and all(map(pydantic_types.is_pydantic, others)):
-            read_by_pydantic = pydantic_types.pydantic_form(either(others))
+            read_by_pydantic = pydantic_types.pydantic_stand_in(either(others))
             if others == members:
                 return read_by_pydantic
             return either((read_by_pydantic, None))
@@ -179,7 +179,7 @@ class _Rewriting:
     def _alias(self, type_: Any) -> Any:
         if type_ in self._aliases:
             self._aliases[type_].used = True
-            return self._aliases[type_].form
+            return self._aliases[type_].stand_in
         origin = get_origin(type_) or type_
         names = {origin.__name__: origin, **vars(sys.modules.get(origin.__module__, types))}
         holder = types.SimpleNamespace(__annotations__={"it": origin.__value__})
@@ -189,7 +189,7 @@ class _Rewriting:
         alias = self._aliases[type_] = _Alias(type_)
         alias.target = self.rewrite(value)
         if alias.used:
-            return alias.form
+            return alias.stand_in
         del self._aliases[type_]
         return alias.target
 
@@ -209,8 +209,8 @@ class _Rewriting:
             return list[made[0]]  # type: ignore[valid-type]
         if origin in CONTAINERS:
             # msgspec tells a schema only the class, and not what is in it.
-            known = CONTAINERS[origin](tuple(made))
-            return form(shown(type_), known.read, known.describe, made=origin)
+            found = CONTAINERS[origin](tuple(made))
+            return stand_in(shown(type_), found.read, found.describe, made=origin)
         if all(one is other for one, other in zip(made, arguments, strict=True)):
             return type_
         return origin[tuple(made)]
@@ -227,12 +227,12 @@ class _Rewriting:
         if pydantic_types.is_pydantic(get_origin(type_) or type_):
             if pydantic_types.is_model(type_):
                 return type_
-            return pydantic_types.pydantic_form(type_)
+            return pydantic_types.pydantic_stand_in(type_)
         return self._record(type_)
 
     def _record(self, type_: object) -> Any:
         if type_ in self._mirrors:
-            return self._mirrors[type_].form
+            return self._mirrors[type_].stand_in
         if type_ in self._seen:
             return type_
         try:
@@ -242,10 +242,10 @@ class _Rewriting:
         if fields is None:
             return type_
         self._seen.add(type_)
-        if written_otherwise(get_origin(type_) or type_) or not all(self._is_kept(type_, field) for field in fields):
+        if needs_plain(get_origin(type_) or type_) or not all(self._is_kept(type_, field) for field in fields):
             self._mirrors[type_] = Mirror(type_)
             self._grew = True
-            return self._mirrors[type_].form
+            return self._mirrors[type_].stand_in
         return type_
 
     def _is_kept(self, owner: object, field: RecordField) -> bool:
@@ -261,7 +261,7 @@ class _Alias:
     def __init__(self, type_: object) -> None:
         self.target: Any = None
         self.used = False
-        self.form: Form = form(
+        self.stand_in: StandIn = stand_in(
             shown(type_),
             lambda value: convert(value, self.target),
             lambda writer: writer.define(type_, lambda: writer.describe(self.target)),

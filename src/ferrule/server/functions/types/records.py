@@ -13,8 +13,8 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec import inspect as mi
 
-from ferrule.server.functions.types.form import Form, Schema, Writer, form, shown
-from ferrule.server.functions.types.known import convert
+from ferrule.server.functions.types.extra_types import convert
+from ferrule.server.functions.types.stand_in import Schema, StandIn, Writer, shown, stand_in
 from ferrule.validation.violations import Unfit, Violation, missing, refusals, unknown
 
 _MARKS = {"__struct_fields__", "__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "_field_defaults"}
@@ -140,7 +140,7 @@ def _of_named_tuple(type_: Any, class_: Any) -> list[RecordField]:
 
 
 def _hints(type_: object) -> dict[str, Any]:
-    """The annotations of a class and of the classes it inherits from, with the arguments of generics put in."""
+    """Return the annotations of a class and of the classes it inherits from, with the arguments of generics put in."""
     hints: dict[str, Any] = {}
     for owner, bound in _lineage(type_):
         own = inspect.get_annotations(owner)
@@ -150,7 +150,7 @@ def _hints(type_: object) -> dict[str, Any]:
 
 
 def _lineage(type_: object) -> list[tuple[Any, dict[Any, Any]]]:
-    """The classes of a type's ancestry, the oldest first, each with what its type variables stand for."""
+    """Return the classes of a type's ancestry, the oldest first, each with what its type variables stand for."""
     class_ = get_origin(type_) or type_
     parameters = getattr(class_, "__parameters__", ())
     arguments = get_args(type_) or parameters
@@ -186,12 +186,12 @@ class Mirror:
         self._closed: bool = getattr(config, "forbid_unknown_fields", False)
         self._is_named_tuple = issubclass(self.class_, tuple)
         self._is_array = self._is_named_tuple or bool(getattr(config, "array_like", False))
-        self.form: Form = form(shown(type_), self.read, self.describe)
+        self.stand_in: StandIn = stand_in(shown(type_), self.read, self.describe)
 
     def settle(self, fields: Sequence[RecordField]) -> None:
         """Take the fields as they can be read."""
         self.fields = list(fields)
-        self.form.keys = frozenset(field.key for field in fields)
+        self.stand_in.keys = frozenset(field.key for field in fields)
 
     def read(self, value: object) -> Any:
         """Make an object of JSON values, or say everything that is wrong with them."""
@@ -208,7 +208,7 @@ class Mirror:
             elif field.required:
                 problems.append(missing(field.key, value))
         if self._closed:
-            known = {*self.form.keys, self._tag_field}
+            known = {*self.stand_in.keys, self._tag_field}
             problems += [unknown(key, item) for key, item in members.items() if key not in known]
         if problems:
             raise Unfit(problems)

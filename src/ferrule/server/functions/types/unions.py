@@ -11,9 +11,9 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 from msgspec import inspect as mi
 
-from ferrule.server.functions.types.form import Form, Schema, Writer, choices, either, form, shown
-from ferrule.server.functions.types.known import convert, encode_hook
+from ferrule.server.functions.types.extra_types import convert, encode_hook
 from ferrule.server.functions.types.pydantic_types import is_model
+from ferrule.server.functions.types.stand_in import Schema, StandIn, Writer, choices, either, shown, stand_in
 
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
 """What msgspec may hold a value to."""
@@ -74,7 +74,7 @@ def _is_bounded(node: mi.Type) -> bool:
     return any(getattr(node, bound, None) is not None for bound in _BOUNDS)
 
 
-def _alternatives(members: Sequence[object]) -> Form:
+def _alternatives(members: Sequence[object]) -> StandIn:
     """Return a stand-in for types that msgspec cannot tell apart: each is tried."""
     groups = _grouped(members)
     keys = list(map(known_keys, groups))
@@ -106,7 +106,7 @@ def _alternatives(members: Sequence[object]) -> Form:
             return {}
         return {"anyOf": described}
 
-    return form(" | ".join(map(shown, members)), read, describe)
+    return stand_in(" | ".join(map(shown, members)), read, describe)
 
 
 def _grouped(members: Iterable[object]) -> list[Any]:
@@ -124,7 +124,7 @@ def _grouped(members: Iterable[object]) -> list[Any]:
 
 def known_keys(type_: Any) -> frozenset[str]:
     """Return the members an object of a type may have, as far as they have names."""
-    if isinstance(type_, Form):
+    if isinstance(type_, StandIn):
         return type_.keys
     if is_model(type_):
         return frozenset(field.alias or name for name, field in type_.__pydantic_fields__.items())
@@ -139,7 +139,7 @@ def known_keys(type_: Any) -> frozenset[str]:
     return frozenset(keys)
 
 
-def choice_of(name: str, members: Iterable[object], text: Schema) -> Form:
+def choice_of(name: str, members: Iterable[object], text: Schema) -> StandIn:
     """Return a stand-in for a choice between values, each read from what it is written as."""
     chosen = list(members)
     written = list(map(_written, chosen))
@@ -153,7 +153,7 @@ def choice_of(name: str, members: Iterable[object], text: Schema) -> Form:
     def describe(writer: Writer) -> Schema:
         return {**choices(written), **text}
 
-    return form(name, read, describe)
+    return stand_in(name, read, describe)
 
 
 def _written(member: object) -> Any:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ferrule.server.functions.schemas import schema_of
-from ferrule.server.functions.types.known import convert, decode_hook, encode_hook, known_class
+from ferrule.server.functions.types.extra_types import convert, decode_hook, encode_hook, extra_type
 from ferrule.server.functions.types.readable import readable
 
 
@@ -82,7 +82,7 @@ def test_a_defaultdict_makes_what_its_values_are_made_of() -> None:
 
 
 def test_what_nobody_knows_is_neither_read_nor_written() -> None:
-    assert known_class(complex) is None
+    assert extra_type(complex) is None
     with pytest.raises(NotImplementedError):
         decode_hook(complex, 5)
     with pytest.raises(NotImplementedError):

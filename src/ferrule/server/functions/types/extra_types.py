@@ -1,4 +1,4 @@
-"""Classes with a JSON form that msgspec does not know, and the hooks by which it learns of them."""
+"""Types that msgspec does not know by itself, and the hooks by which it reads and writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from ferrule.server.functions.types import pydantic_types
-from ferrule.server.functions.types.form import Describe, Form, Read
+from ferrule.server.functions.types.stand_in import Describe, Read, StandIn
 
 _ADDRESSES = {"IPv4Address": "ipv4", "IPv6Address": "ipv6"}
 _PLAIN = (str, int, float)
@@ -23,8 +23,8 @@ _MAKE_EMPTY = {int, float, str, bool, bytes, list, dict, set, tuple}
 """Classes whose call without arguments is the value a `defaultdict` begins with."""
 
 
-class Known(msgspec.Struct, frozen=True):
-    """How one class is read and described."""
+class ExtraType(msgspec.Struct, frozen=True):
+    """How a class that msgspec does not know is read and described."""
 
     read: Read
     describe: Describe
@@ -39,14 +39,14 @@ def decode_hook(type_: object, value: object) -> Any:
     """Make a value of a type msgspec does not know; one of just that class is taken as it is."""
     if type(value) is type_:
         return value
-    known: Form | Known | None
-    if isinstance(type_, Form):
-        known = type_
+    found: StandIn | ExtraType | None
+    if isinstance(type_, StandIn):
+        found = type_
     else:
-        known = known_class(type_)
-    if known is None:
+        found = extra_type(type_)
+    if found is None:
         raise NotImplementedError(f"{type_!r} cannot be read from JSON")
-    return known.read(value)
+    return found.read(value)
 
 
 def encode_hook(value: object) -> Any:
@@ -85,7 +85,7 @@ def is_path(class_: type) -> bool:
 
 
 def plain(value: object) -> Any:
-    """Write what msgspec would write by other names than it is read by: see `written_otherwise`."""
+    """Return a value with the names it is read by, for what msgspec would write under others: see `needs_plain`."""
     class_ = type(value)
     if pydantic_types.is_pydantic_dataclass(class_):
         return pydantic_types.dump(value)
@@ -107,8 +107,11 @@ def plain(value: object) -> Any:
     return written
 
 
-def written_otherwise(class_: object) -> bool:
-    """Return whether msgspec would write a class by other names: aliases, and attributes that begin with `_`."""
+def needs_plain(class_: object) -> bool:
+    """Return whether msgspec writes the type under other names than it reads; such values go through `plain` first.
+
+    That is so for aliases, and for attributes that begin with `_`.
+    """
     if pydantic_types.is_pydantic_dataclass(class_):
         return True
     attributes = getattr(class_, "__attrs_attrs__", ())
@@ -116,8 +119,8 @@ def written_otherwise(class_: object) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def known_class(type_: object) -> Known | None:
-    """Find how a class is read; None for one that nobody knows."""
+def extra_type(type_: object) -> ExtraType | None:
+    """Return how a class is read that msgspec does not know; None where we do not either."""
     class_ = get_origin(type_) or type_
     if not isinstance(class_, type):
         return None
@@ -125,7 +128,7 @@ def known_class(type_: object) -> Known | None:
         return CONTAINERS[class_](get_args(type_))
     if pydantic_types.is_model(class_):
         describe = functools.partial(pydantic_types.describe_model, type_)
-        return Known(pydantic_types.model_reader(type_), describe)
+        return ExtraType(pydantic_types.model_reader(type_), describe)
     if is_path(class_):
         return _text(class_, "a path", "path")
     if class_ is re.Pattern:
@@ -138,7 +141,7 @@ def known_class(type_: object) -> Known | None:
     return None
 
 
-def _text(make: Callable[[str], Any], what: str, format_: str | None) -> Known:
+def _text(make: Callable[[str], Any], what: str, format_: str | None) -> ExtraType:
     """Return how a class is read whose values are written as text."""
 
     def read(value: object) -> Any:
@@ -149,7 +152,7 @@ def _text(make: Callable[[str], Any], what: str, format_: str | None) -> Known:
     schema = {"type": "string"}
     if format_ is not None:
         schema["format"] = format_
-    return Known(read, lambda writer: dict(schema))
+    return ExtraType(read, lambda writer: dict(schema))
 
 
 def _compiled(text: str) -> re.Pattern[str]:
@@ -159,38 +162,38 @@ def _compiled(text: str) -> re.Pattern[str]:
         raise ValueError(f"not a regular expression: {error}") from None
 
 
-def _subclass(class_: Any, plain: type) -> Known:
+def _subclass(class_: Any, plain: type) -> ExtraType:
     """Return how a user's subclass of a text or a number is read."""
-    return Known(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
+    return ExtraType(lambda value: class_(convert(value, plain)), lambda writer: writer.describe(plain))
 
 
-def _container(shape: object, make: Callable[[Any], Any]) -> Known:
+def _container(shape: object, make: Callable[[Any], Any]) -> ExtraType:
     """Return how a class is read that is made of a list or a dict."""
 
     def read(value: object) -> Any:
         return make(convert(value, shape))
 
-    return Known(read, lambda writer: writer.describe(shape))
+    return ExtraType(read, lambda writer: writer.describe(shape))
 
 
-def _deque(args: tuple[Any, ...]) -> Known:
+def _deque(args: tuple[Any, ...]) -> ExtraType:
     if not args:
         return _container(list, collections.deque)
     return _container(list[args[0]], collections.deque)  # type: ignore[valid-type]
 
 
-def _ordered(args: tuple[Any, ...]) -> Known:
+def _ordered(args: tuple[Any, ...]) -> ExtraType:
     return _container(_map(args), collections.OrderedDict)
 
 
-def _counter(args: tuple[Any, ...]) -> Known:
+def _counter(args: tuple[Any, ...]) -> ExtraType:
     if not args:
         return _container(dict[str, int], collections.Counter)
     return _container(dict[args[0], int], collections.Counter)  # type: ignore[valid-type]
 
 
-def _defaulting(args: tuple[Any, ...]) -> Known:
-    """Values that are missing are made by the class of the others, where it can."""
+def _defaulting(args: tuple[Any, ...]) -> ExtraType:
+    """Return how a `defaultdict` is read: missing values are made by the class of the others, where it can."""
     factory = None
     if args:
         missing = get_origin(args[1]) or args[1]
@@ -205,7 +208,7 @@ def _map(args: tuple[Any, ...]) -> Any:
     return dict[args[0], args[1]]  # type: ignore[valid-type]
 
 
-CONTAINERS: dict[type, Callable[[tuple[Any, ...]], Known]] = {
+CONTAINERS: dict[type, Callable[[tuple[Any, ...]], ExtraType]] = {
     collections.deque: _deque,
     collections.OrderedDict: _ordered,
     collections.Counter: _counter,

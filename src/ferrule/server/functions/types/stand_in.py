@@ -29,7 +29,7 @@ Read = Callable[[Any], Any]
 Describe = Callable[[Writer], Schema]
 
 
-class Form(type):
+class StandIn(type):
     """A class that stands for a type: its JSON goes to `read`, its schema comes from `describe`."""
 
     read: Read
@@ -42,10 +42,10 @@ class Form(type):
         return True
 
 
-def form(name: str, read: Read, describe: Describe, *, keys: Iterable[str] = (), made: type = object) -> Form:
+def stand_in(name: str, read: Read, describe: Describe, *, keys: Iterable[str] = (), made: type = object) -> StandIn:
     """Make a stand-in; `keys` are the members its JSON has, `made` is the class of its values, where there is one."""
     members = {"read": staticmethod(read), "describe": staticmethod(describe)}
-    return Form(name, (), {**members, "keys": frozenset(keys), "made": made})
+    return StandIn(name, (), {**members, "keys": frozenset(keys), "made": made})
 
 
 def choices(values: Iterable[object]) -> Schema:
