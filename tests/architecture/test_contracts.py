@@ -20,7 +20,7 @@ OPTIONAL = {
 
 SEE_CHANNELS = ("runtime", "transports", "server", "client", "testing")
 NAME_NO_TRANSPORT = (
-    "server/hosting/link_state.py",
+    "server/hosting/links.py",
     "cli/main.py",
     "cli/run.py",
     "client/link/connector.py",

@@ -13,8 +13,8 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 559,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
-    "modules under 60 lines": 118,
+    "modules": 561,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
+    "modules under 60 lines": 120,
     "conditional expressions per 1000": 8,
     "comprehensions per 1000": 8,
     "Any per 1000": 21,

@@ -271,7 +271,7 @@ class Forgetful:
     def written_values(self, link: Any) -> bytes:
         return b""
 
-    def recognise(self, link: Any, key: str, values: bytes | None) -> None: ...
+    def restore_session(self, link: Any, key: str, values: bytes | None) -> None: ...
 
 
 @asynccontextmanager

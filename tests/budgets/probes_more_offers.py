@@ -20,7 +20,7 @@ from ferrule.runtime.dispatch import _named
 from ferrule.server.calls import forms
 from ferrule.server.folder import source_files
 from ferrule.server.folder.source_files import SourceFiles
-from ferrule.server.hosting.link_state import Links, LinkState
+from ferrule.server.hosting.links import Links, LinkState
 from ferrule.server.openapi.document import Document
 from ferrule.validation import checker
 from ferrule.validation.checker import depth_of, foreign_checker
@@ -76,7 +76,7 @@ async def kept_forms(limit: int, size: int) -> bool:
     return kept == size
 
 
-@probe("ferrule.server.hosting.link_state.MOST_VALUES")
+@probe("ferrule.server.hosting.links.MOST_VALUES")
 async def the_state_of_a_session(limit: int, size: int) -> bool:
     link: Any = object()
     empty = len(msgspec.msgpack.encode({"a": b"x" * 70_000})) - 70_000

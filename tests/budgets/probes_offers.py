@@ -13,7 +13,7 @@ from table import probe
 from ferrule import Client, FerruleError, Server, ToolError
 from ferrule.budgets.account import Account
 from ferrule.server.functions.binder import InvalidArguments, bind
-from ferrule.server.hosting import link_state as links
+from ferrule.server.hosting import principals as principals_module
 from ferrule.server.notifications.subscriptions import COST, SHARE, Subscriber, Subscriptions
 from ferrule.server.offers import resources, spelling
 from ferrule.server.offers.spelling import Spellings
@@ -46,8 +46,8 @@ async def violations(limit: int, size: int) -> bool:
     return len(error.violations) == size
 
 
-@probe("ferrule.budgets.bounds.MAX_MENDED_SIZE")
-async def mended(limit: int, size: int) -> bool:
+@probe("ferrule.budgets.bounds.MAX_REPAIRED_SIZE")
+async def repaired(limit: int, size: int) -> bool:
     return refused(b'{"a":[2.0%s]}' % (b" " * (size - 5))) is None
 
 
@@ -138,21 +138,21 @@ async def subscriptions(limit: int, size: int) -> bool:
     return left == 0
 
 
-@probe("ferrule.server.hosting.link_state.MOST_PRINCIPALS", clamps=True, lowered=50)
+@probe("ferrule.server.hosting.principals.MOST_PRINCIPALS", clamps=True, lowered=50)
 async def principals(limit: int, size: int) -> bool:
-    with lowered(links, "MOST_PRINCIPALS", limit):
-        known = links.Principals()
+    with lowered(principals_module, "MOST_PRINCIPALS", limit):
+        known = principals_module.Principals()
         for number in range(size):
             known.state(f"principal {number}")
         assert len(known) <= limit
         return known.find("principal 0") is not None
 
 
-@probe("ferrule.server.hosting.link_state.PRINCIPAL_LIFETIME", clamps=True, lowered=100)
+@probe("ferrule.server.hosting.principals.PRINCIPAL_LIFETIME", clamps=True, lowered=100)
 async def remembered(limit: int, size: int) -> bool:
     now = 0.0
-    with lowered(links, "PRINCIPAL_LIFETIME", limit + 0.5):
-        known = links.Principals(lambda: now)
+    with lowered(principals_module, "PRINCIPAL_LIFETIME", limit + 0.5):
+        known = principals_module.Principals(lambda: now)
         known.state("first")
         now = float(size)
         known.state("second")

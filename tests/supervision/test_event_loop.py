@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ferrule import Client, Server, SetupError
-from ferrule.supervision.event_loop import require_asyncio
+from ferrule.supervision.event_loop import require_asyncio, running_loop
 
 
 def start_elsewhere(work: Coroutine[Any, Any, Any]) -> None:
@@ -34,4 +34,12 @@ def test_where_asyncio_runs_its_loop_is_returned() -> None:
     async def scene() -> bool:
         return require_asyncio("x", "y") is asyncio.get_running_loop()
 
+    assert asyncio.run(scene())
+
+
+def test_the_loop_of_this_thread_is_none_where_none_runs() -> None:
+    async def scene() -> bool:
+        return running_loop() is asyncio.get_running_loop()
+
+    assert running_loop() is None
     assert asyncio.run(scene())

@@ -30,6 +30,18 @@ NOTICES = frozenset(
 )
 """Every notification of the protocol itself."""
 
+LOG_LEVELS: dict[str, int] = {
+    "debug": 0,
+    "info": 1,
+    "notice": 2,
+    "warning": 3,
+    "error": 4,
+    "critical": 5,
+    "alert": 6,
+    "emergency": 7,
+}
+"""The levels of log messages, with their ranks."""
+
 OLD_NAMES = {
     "resources/updated": RESOURCE_UPDATED,
     "resources/listChanged": RESOURCES_CHANGED,

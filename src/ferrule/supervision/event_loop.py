@@ -13,3 +13,11 @@ def require_asyncio(what: str, instead: str) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise SetupError(f"{what} needs asyncio, and no asyncio event loop runs here: {instead}") from None
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs in this thread; None where none does."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

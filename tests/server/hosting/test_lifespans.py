@@ -80,7 +80,7 @@ class TestSeveral:
         assert log == ["queue begins", "queue ends"]
 
     def test_what_is_no_lifespan_is_refused(self):
-        with pytest.raises(SetupError, match="is no function"):
+        with pytest.raises(SetupError, match="is not a function"):
             Server("s", lifespan=[{}])
 
 

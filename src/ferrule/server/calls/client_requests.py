@@ -23,7 +23,7 @@ from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
 from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.calls.services import Services
-from ferrule.server.hosting.link_state import ProgressNotices
+from ferrule.server.hosting.progress import ProgressNotices
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
@@ -71,7 +71,7 @@ class ClientRequests:
         elicitation_id: str = "",
         response_type: object = None,
     ) -> Elicitation:
-        """Ask the client's user, by form, or by a URL to visit; gives `.action` and `.data`.
+        """Ask the client's user, by form, or by a URL to visit; return `.action` and `.data`.
 
         `response_type` is the name FastMCP has for `schema`.
         """
@@ -94,7 +94,7 @@ class ClientRequests:
         return answer.data
 
     async def ask_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Any]:
-        """Ask several things at once, each under its key; gives the values by key."""
+        """Ask several things at once, each under its key; return the values by key."""
         answers = await self.elicit_all(questions)
         for answer in answers.values():
             if answer.action != "accept":
@@ -102,7 +102,7 @@ class ClientRequests:
         return {key: answer.data for key, answer in answers.items()}
 
     async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
-        """Ask several things at once, each under its key; gives what the user did with each."""
+        """Ask several things at once, each under its key; return what the user did with each."""
         asked = []
         for key, (message, schema) in questions.items():
             asked.append(elicit_question(message, schema, key))
@@ -151,8 +151,8 @@ class ClientRequests:
         except msgspec.ValidationError as reason:
             raise ToolError(f"the client gave no usable roots: {reason}") from None
 
-    async def step(self, name: str, deed: Callable[[], object] | Awaitable[object]) -> Any:
-        """Do something that must not happen twice: what it gives is remembered over the rounds of this call.
+    async def step(self, name: str, action: Callable[[], object] | Awaitable[object]) -> Any:
+        """Do something that must not happen twice: its value is remembered over the rounds of this call.
 
         It is remembered as JSON and given so in every round, also in the one that does it.
         """
@@ -160,10 +160,10 @@ class ClientRequests:
         place = answers.key_for_step(name)
         known = answers.find_step(place)
         if known is not None:
-            if inspect.iscoroutine(deed):
-                deed.close()
+            if inspect.iscoroutine(action):
+                action.close()
             return _read_any(known)
-        value = deed() if callable(deed) else deed
+        value = action() if callable(action) else action
         if inspect.isawaitable(value):
             value = await value
         try:

@@ -16,12 +16,13 @@ from ferrule.errors import Cancelled, SetupError
 from ferrule.identity.principal import Principal
 from ferrule.protocol.call import Call, Peer
 from ferrule.schema.model import Implementation, LogLevel
-from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_MESSAGE
+from ferrule.schema.notices import ELICITATION_COMPLETE, LOG_LEVELS, LOG_MESSAGE
 from ferrule.server.calls.client_requests import ClientRequests
 from ferrule.server.calls.results import UnwritableResult, json_of
 from ferrule.server.calls.services import Services
 from ferrule.server.foreign_names import CONTEXT, answering
-from ferrule.server.hosting.link_state import LEVELS, ProgressNotices
+from ferrule.server.hosting.progress import ProgressNotices
+from ferrule.supervision.event_loop import running_loop
 from ferrule.wire.messages import Notification
 
 
@@ -42,18 +43,11 @@ class SyncContext:
         call = self._context.call
 
         def wait(*args: object, **kwargs: object) -> Any:
-            if loop is None or _running_loop() is loop:
+            if loop is None or running_loop() is loop:
                 raise SetupError(f"ctx.sync.{name} would block the event loop: use `await ctx.{name}` in async code")
             return _run_in(loop, call, attribute(*args, **kwargs))
 
         return wait
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, Any, Any]) -> Any:
@@ -243,7 +237,7 @@ class Context(ClientRequests, Generic[State]):
     # -- telling
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the work is; does nothing when it did not ask to know."""
+        """Send a progress notification; a no-op where the client did not ask for any."""
         call = self._call
         number = amount(progress)
         if number is None:
@@ -270,10 +264,10 @@ class Context(ClientRequests, Generic[State]):
 
     async def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
         """Send the client a log message, if it wants messages of this level."""
-        if level not in LEVELS:
-            raise ValueError(f"unknown log level {level!r}; one of {', '.join(LEVELS)}")
+        if level not in LOG_LEVELS:
+            raise ValueError(f"unknown log level {level!r}; one of {', '.join(LOG_LEVELS)}")
         call = self._call
-        wanted = not call.cancelled and self._outer_services.wants_log(call, LEVELS[level])
+        wanted = not call.cancelled and self._outer_services.wants_log(call, LOG_LEVELS[level])
         if not wanted or not self._outer_services.links.may_log(call):
             await self._breathe()
             return

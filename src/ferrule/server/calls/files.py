@@ -1,6 +1,6 @@
 """Pictures, sound and files as results: where they come from, what they are, and when they are read.
 
-Nothing is read when one is made: a tool gives it back, and it is read in a thread, within its bound.
+Nothing is read when one is made: a tool returns it, and it is read in a thread, within its bound.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def in_ascii(data: bytes) -> str:
 
 
 def holds_media(value: object) -> bool:
-    """Whether a value is media, or a list or a prompt message with media in it."""
+    """Return whether a value is media, or a list or a prompt message with media in it."""
     if isinstance(value, Media):
         return True
     if isinstance(value, list | tuple):
@@ -73,7 +73,7 @@ def holds_media(value: object) -> bool:
 
 
 def _list_holds_media(values: Sequence[object]) -> bool:
-    """Whether a list has media in it: the types of the items are looked at first, because a long list has few."""
+    """Return whether a list has media in it: the types of the items are looked at first, a long list has few."""
     mappings = set()
     for kind in set(map(type, values)):
         if issubclass(kind, Media):
@@ -91,7 +91,7 @@ def _list_holds_media(values: Sequence[object]) -> bool:
 
 
 def is_quick(value: object) -> bool:
-    """Whether all media in a value can be written in the event loop."""
+    """Return whether all media in a value can be written in the event loop."""
     if isinstance(value, Media):
         return value.quick
     if isinstance(value, Mapping):

@@ -24,7 +24,7 @@ FIXED_SIZE = (int, float, bool, None, type(None))
 """Return types whose values are never large."""
 
 Keep = Callable[[bytes, str], str]
-"""Keeps bytes of a MIME type for the caller; gives their URI."""
+"""Keeps bytes of a MIME type for the caller; returns their URI."""
 
 
 class Sizes(Protocol):

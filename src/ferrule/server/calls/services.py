@@ -14,7 +14,7 @@ from ferrule.schema.resources import ReadResourceResult
 from ferrule.server.application import Application
 from ferrule.server.calls.kept_results import KeptResults
 from ferrule.server.calls.threads import Threads
-from ferrule.server.hosting.link_state import Links
+from ferrule.server.hosting.links import Links
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.server.notifications.subscriptions import Subscriptions
 from ferrule.server.settings import ServerSettings

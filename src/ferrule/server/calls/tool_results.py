@@ -81,7 +81,7 @@ class ToolResults:
         return self.wrap(value)
 
     def _check_whole(self, result: CallToolResult) -> None:
-        """A result the tool made itself keeps the promise of its output schema too, unless it tells of a failure."""
+        """Check a result the tool made itself against its output schema, unless it says that the tool failed."""
         if result.is_error or not self._binding.checks_output:
             return
         content = result.structured_content

@@ -30,6 +30,7 @@ from ferrule.schema.model import SUBSCRIPTION_KEY, EmptyResult, Implementation, 
 from ferrule.schema.notices import (
     ACKNOWLEDGED,
     INITIALIZED,
+    LOG_LEVELS,
     PROMPTS_CHANGED,
     RESOURCES_CHANGED,
     ROOTS_CHANGED,
@@ -38,7 +39,7 @@ from ferrule.schema.notices import (
 )
 from ferrule.server.calls.kept_results import PREFIX as KEPT
 from ferrule.server.extensions.extension import Extensions
-from ferrule.server.hosting.link_state import LEVELS, holder_of
+from ferrule.server.hosting.principals import holder_of
 from ferrule.server.notifications.subscriptions import Subscriber
 from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
 from ferrule.server.offers.offers import Offers
@@ -112,7 +113,7 @@ class Guards:
         return await complete(call)
 
     async def _listen(self, listen: Handler, call: Call) -> Any:
-        """Tell no caller of changes to what it does not see."""
+        """Notify no caller of changes to what it does not see."""
         wanted = call.params.notifications
         self._subscriptions.check(wanted.resource_subscriptions or (), wanted.task_ids or ())
         uris = []
@@ -212,7 +213,7 @@ class Builtins:
         self._trimmed: dict[tuple[str, bool], ServerCapabilities] = {}
 
     def instant(self) -> dict[str, Instant]:
-        """What is answered on the spot."""
+        """Return what answers without waiting, by method."""
         offers = self._offers
         instant: dict[str, Instant] = {
             "initialize": self.initialize,
@@ -231,7 +232,7 @@ class Builtins:
         return instant
 
     def handlers(self, *, looked_into: bool = False) -> dict[str, Handler]:
-        """What runs somebody's code, or waits; results that somebody looks into are not written ahead."""
+        """Return what runs a user's code, or waits; results that somebody looks into are not written ahead."""
         offers = self._offers
         handlers: dict[str, Handler] = {
             "tools/call": offers.tools.call_whole if looked_into else offers.tools.call,
@@ -252,7 +253,7 @@ class Builtins:
         return handlers
 
     def _about_tasks(self) -> dict[str, Handler]:
-        """What is asked about tasks; a server that has none refuses it, and does without what keeps them."""
+        """Return what answers the methods of tasks; a server that has none refuses them."""
         if self._declared is None:
             has_tasks = self._offers.tools.know_tasks
         else:
@@ -268,7 +269,7 @@ class Builtins:
         return found
 
     def notes(self) -> dict[str, NoteHandler]:
-        """What is listened to."""
+        """Return what takes notifications, by method."""
         return {INITIALIZED: self.initialized, ROOTS_CHANGED: self._roots_changed}
 
     def initialize(self, call: Call) -> InitializeResult:
@@ -342,7 +343,7 @@ class Builtins:
         return met
 
     def initialized(self, note: Note) -> None:
-        """The client is ready for requests of ours."""
+        """Called when the client is ready for requests of ours."""
         self._links.ready(self._links.behind(note))
 
     def ping(self, call: Call) -> EmptyResult:
@@ -377,7 +378,7 @@ class Builtins:
         """Remember the least level this client wants."""
         self._require("logging")
         if self._links.has_session(call):
-            self._links.state(call).log_level = LEVELS[call.params.level]
+            self._links.state(call).log_level = LOG_LEVELS[call.params.level]
             self._links.said(call)
         return EmptyResult()
 

@@ -222,9 +222,9 @@ class Host:
         handlers = builtins.handlers(looked_into=looked_into)
         handlers.update(self.methods.handlers)
         for name, handler in handlers.items():
-            # A tool's own errors never get here: they become results, and are mended where that happens.
+            # A tool's own errors never get here: they become results, and are mapped where that happens.
             if name != "tools/call":
-                handlers[name] = self.layers.with_mended_errors(handler)
+                handlers[name] = self.layers.with_mapped_errors(handler)
         notes, others = self.layers.listening({**builtins.notes(), **self.extensions.notes})
         dispatcher = Dispatcher(handlers, builtins.instant(), notes, around, other_notes=others)
         if looked_into:
@@ -398,7 +398,7 @@ class Host:
             self._share_seen(self._seen)
 
     def observe(self, observer: Observer) -> None:
-        """Tell one more observer, of links that are opened from now on."""
+        """Add an observer, for links that are opened from now on."""
         self._own_observers.append(observer)
         self.observer = self._settings.observers(*self._own_observers)
 

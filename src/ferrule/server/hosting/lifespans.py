@@ -140,7 +140,7 @@ def listed(lifespan: Lifespan | Sequence[Lifespan] | None) -> tuple[Lifespan, ..
     for each in given:
         if not callable(each):
             raise SetupError(
-                f"lifespan: {each!r} is no function: give one of (server) that is an async context manager"
+                f"lifespan: {each!r} is not a function: give one of (server) that is an async context manager"
             )
         _check_kind(each)
     return given
@@ -156,7 +156,7 @@ def _check_kind(lifespan: Lifespan) -> None:
 
 
 async def entered(lifespans: Sequence[Lifespan], server: Application, stack: contextlib.AsyncExitStack) -> Any:
-    """Begin lifespans in order, to be ended by the stack; gives what they yielded, put together."""
+    """Begin lifespans in order, to be ended by the stack; return what they yielded, merged."""
     values: dict[str, Any] = {}
     for lifespan in lifespans:
         name = getattr(lifespan, "__qualname__", type(lifespan).__name__)

@@ -113,7 +113,7 @@ class ServedListener:
         self._tell_opener(None)
 
     def _tell_opener(self, error: Exception | None) -> bool:
-        """Tell who started it by itself, the first time; return whether somebody was told."""
+        """Notify who started it by itself, the first time; return whether somebody was told."""
         opened = self._opened
         self._opened = None
         if opened is None or opened.done():

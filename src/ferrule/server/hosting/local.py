@@ -103,7 +103,7 @@ class LocalChannel(ChannelDefaults):
     """The channel of a call that came from this process: nobody is told anything."""
 
     def send(self, message: Message | Sequence[Message]) -> None:
-        """Tell nobody."""
+        """Do nothing: nobody listens."""
 
     async def wait_writable(self) -> None:
         """Return at once: nobody reads."""

@@ -60,7 +60,7 @@ class Runner:
         """The tree of what runs while the server serves, the last one where it has ended; None before the first."""
 
     async def serve(self, *listeners: TransportListener, ready: Callable[[], object] | None = None) -> None:
-        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
+        """Serve one or several transports until they end or `stop` is called; calls `ready` when all can be reached.
 
         A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """
@@ -230,7 +230,7 @@ def place_of(app: object) -> str:
 
 
 def _say(line: str) -> None:
-    """Tell a person on stderr; a server serves whether or not that can be written."""
+    """Write a line to stderr; a server serves whether or not that works."""
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(f"{line}\n")

@@ -90,7 +90,7 @@ class WorkerTasks:
         return found
 
     def changed(self, task_id: str) -> None:
-        """Tell other workers that a task of ours changed: somebody may listen to it there."""
+        """Notify other workers that a task of ours changed: somebody may listen to it there."""
         self._relay(task_id)
 
     def _changed_elsewhere(self, change: Change) -> None:

@@ -60,7 +60,7 @@ def _refuse_misspelled(kind: type[Middleware], where: str) -> None:
         else:
             meant = alike(name, hooks, closeness=0.85)
         if meant:
-            raise SetupError(f"{where}: {kind.__name__}.{name} is no hook; did you mean {meant}?")
+            raise SetupError(f"{where}: {kind.__name__}.{name} is not a hook; did you mean {meant}?")
 
 
 def surrounding(layer: AnyLayer, method: str) -> list[Layer]:
@@ -84,18 +84,18 @@ class MiddlewareStack:
 
     def __init__(self) -> None:
         self._layers: list[AnyLayer] = []
-        self._menders: list[Callable[[Call, Exception], Exception | None]] = []
+        self._error_mappers: list[Callable[[Call, Exception], Exception | None]] = []
 
     def add(self, layer: AnyLayer) -> None:
         """Put one more layer inside those there are."""
         self._layers.append(layer)
         if isinstance(layer, Middleware) and _overrides(layer, "on_error"):
-            self._menders.append(layer.on_error)
+            self._error_mappers.append(layer.on_error)
 
     def clear(self) -> None:
         """Take every layer away."""
         self._layers.clear()
-        self._menders.clear()
+        self._error_mappers.clear()
 
     def around(self, method: str) -> list[Layer]:
         """Return what surrounds a method, outermost first."""
@@ -112,28 +112,28 @@ class MiddlewareStack:
                 found.append(layer)
         return found
 
-    def mended(self, call: Call, error: BaseException) -> BaseException:
+    def map_error(self, call: Call, error: BaseException) -> BaseException:
         """Return what to raise instead of what a handler raised; the layer nearest to the handler is asked first."""
-        for mend in reversed(self._menders):
+        for map_one in reversed(self._error_mappers):
             if isinstance(error, Exception):
-                error = mend(call, error) or error
+                error = map_one(call, error) or error
         return error
 
-    def with_mended_errors(self, handler: Handler) -> Handler:
+    def with_mapped_errors(self, handler: Handler) -> Handler:
         """Let a handler raise what the layers make of its errors; without such layers, it is the handler itself."""
-        if not self._menders:
+        if not self._error_mappers:
             return handler
 
-        async def mend(call: Call) -> Any:
+        async def handle(call: Call) -> Any:
             try:
                 return await handler(call)
             except Exception as error:
-                raise self.mended(call, error) from error
+                raise self.map_error(call, error) from error
 
-        return mend
+        return handle
 
     def listening(self, notes: Mapping[str, NoteHandler]) -> tuple[dict[str, NoteHandler], NoteHandler | None]:
-        """Surround the handlers of notifications; gives also what hears of all others."""
+        """Surround the handlers of notifications; return them, and what is called for all others."""
         listeners: list[Callable[[Note, NoteHandler], None]] = []
         for layer in self._layers:
             if isinstance(layer, Middleware) and _overrides(layer, "on_notification"):

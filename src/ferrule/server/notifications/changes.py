@@ -1,4 +1,4 @@
-"""Telling of changes, from any thread: at once, then at most once per interval, the last never lost."""
+"""Notices of changes, from any thread: at once, then at most once per interval, the last never lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.server.notifications.subscriptions import Subscriptions
+from ferrule.supervision.event_loop import running_loop
 
 
 class Coalescer:
@@ -76,27 +77,27 @@ class ChangeNotices:
         self._extras: dict[str, dict[str, Any]] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self.relay: Callable[[Change], None] | None = None
-        """Tells other processes of each change; None where there are none."""
+        """Called with each change, for other processes; None where there are none."""
         self.on_task: Callable[[Change], None] | None = None
         """Called when a task of another process changed."""
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tell from this loop from now on; what was still due on another one is dropped."""
+        """Send notices from this loop from now on; what was still due on another one is dropped."""
         self.loop = loop
         self._lists = Coalescer(self._lists.interval)
         self._updates = Coalescer(self._updates.interval)
         self._extras.clear()
 
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
-        """Tell that a resource changed; of notices that are merged the last one's extra counts."""
+        """Notify that a resource changed; of notices that are merged the last one's extra counts."""
         self.soon(lambda: self._everywhere(Change("", uri, extra)))
 
     def list_changed(self, kind: str) -> None:
-        """Tell that a list changed."""
+        """Notify that a list changed."""
         self.soon(lambda: self._everywhere(Change(kind)))
 
     def task_changed(self, task_id: str) -> None:
-        """Tell other processes that a task of this one changed."""
+        """Notify other processes that a task of this one changed."""
         if self.relay is not None:
             self.relay(Change("", task=task_id))
 
@@ -106,7 +107,7 @@ class ChangeNotices:
         self.here(change)
 
     def here(self, change: Change) -> None:
-        """Tell those who listen in this process."""
+        """Notify the subscribers of this process."""
         if change.task:
             if self.on_task is not None:
                 self.on_task(change)
@@ -118,7 +119,7 @@ class ChangeNotices:
             self._merge(self._updates, uri, lambda: self._subscriptions.updated(uri, self._extras.pop(uri)))
 
     def _merge(self, notices: Coalescer, key: str, tell: Callable[[], object]) -> None:
-        """Tell now, or once the interval since the last notice is over, or not at all when that is due anyway."""
+        """Notify now, or once the interval since the last notice is over, or not at all when that is due anyway."""
         loop = self.loop
         if loop is None or loop.is_closed():
             tell()
@@ -133,18 +134,11 @@ class ChangeNotices:
         notices.fired(key, asyncio.get_running_loop().time())
         tell()
 
-    def soon(self, deed: Callable[[], object]) -> None:
-        """Do it now when we are on the server's loop or it has none, else as soon as that loop can."""
+    def soon(self, action: Callable[[], object]) -> None:
+        """Act now when we are on the server's loop or it has none, else as soon as that loop can."""
         loop = self.loop
-        if loop is None or loop.is_closed() or _running_loop() is loop:
-            deed()
+        if loop is None or loop.is_closed() or running_loop() is loop:
+            action()
             return
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(deed)
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+            loop.call_soon_threadsafe(action)

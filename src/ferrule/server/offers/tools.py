@@ -155,7 +155,7 @@ class Tools:
             self.know_tasks = self._to_be_composed = True
 
     def _changed(self) -> None:
-        """Tell of a change; with the first tool that runs as a task, calls are answered in another way."""
+        """Called when the catalogue changed; the first tool that runs as a task changes how calls are answered."""
         self._on_change()
         if self._to_be_composed:
             self._to_be_composed = False
@@ -205,7 +205,7 @@ class Tools:
             return self._failure(call, entry, error)
 
     def with_told_errors(self, handler: Handler) -> Handler:
-        """Tell the model also what the layers around a call want it to read."""
+        """Return a handler that also makes a result of a ToolError of the layers around a call."""
 
         async def tell(call: Call) -> Any:
             try:
@@ -234,7 +234,7 @@ class Tools:
         return self._failed(call, f"The tool {entry.name} did not finish within {limit:g} seconds", ToolTimedOut)
 
     def _failed(self, call: Call, message: str, refusal: type[Refusal] = ToolFailed) -> CallToolResult:
-        """Tell of a failure in the result; in the `erlmcp` profile, by its number."""
+        """Return a failure as a result; in the `erlmcp` profile, raise it by its number."""
         if self._by_number(call):
             raise refusal(message)
         return failed(message)
@@ -251,7 +251,7 @@ class Tools:
         return call.peer.revision.faults_in_results and not malformed
 
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
-        """Tell the model what the tool wants it to read."""
+        """Return the result of a ToolError: what the model is to read."""
         if isinstance(error, Refused) and self._by_number(call):
             raise Refusal(error.message, error.numbered_data, code=error.code)
         if isinstance(error.result, CallToolResult):
@@ -259,8 +259,8 @@ class Tools:
         return self._failed(call, error.message)
 
     def _failure(self, call: Call, entry: ToolEntry, error: BaseException) -> CallToolResult:
-        """Tell the model what it can use; hide what it must not know."""
-        error = self._mended(call, entry, error)
+        """Return the result of a call that failed: what the model can use, and nothing it must not know."""
+        error = self._mapped(call, entry, error)
         if isinstance(error, ToolError):
             return self._told(call, error)
         if isinstance(error, UrlElicitationRequired):
@@ -284,14 +284,14 @@ class Tools:
         masked = internal(f"the tool {entry.name}", error, hint).message
         return self._failed(call, f"The tool {entry.name} failed: {masked}")
 
-    def _mended(self, call: Call, entry: ToolEntry, error: BaseException) -> BaseException:
+    def _mapped(self, call: Call, entry: ToolEntry, error: BaseException) -> BaseException:
         """Let the layers say what an error means, those of the tool's own server first."""
         mount_path = list(entry.mount_path)
         for source in entry.made_of():
             mount_path.extend(source.mount_path)
         for point, _ in reversed(mount_path):
-            error = point.child.layers.mended(call, error)
-        return self._layers.mended(call, error)
+            error = point.child.layers.map_error(call, error)
+        return self._layers.map_error(call, error)
 
     def _missing(self, name: str) -> Refusal:
         return self.missing(name, self.catalogue.hint(name))
@@ -309,7 +309,7 @@ def _renamed(entry: ToolEntry, name: str, meta: dict[str, Any]) -> None:
 
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
-    """Ask for what a refusal requires where it can be asked for; gives why the call fails where it cannot."""
+    """Ask for what a refusal requires where it can be asked for; return why the call fails where it cannot."""
     try:
         ask_to_visit(call, refusal)
     except (Declined, SetupError) as reason:

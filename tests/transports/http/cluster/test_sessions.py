@@ -140,7 +140,7 @@ class Remembered:
     def written_values(self, link: Any) -> bytes:
         return b""
 
-    def recognise(self, link: Any, key: str, values: bytes | None) -> None: ...
+    def restore_session(self, link: Any, key: str, values: bytes | None) -> None: ...
 
 
 @pytest.mark.parametrize("trouble", ["a session ends meanwhile", "an unforeseen error", "the store goes away"])

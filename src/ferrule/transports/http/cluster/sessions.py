@@ -62,8 +62,8 @@ class LinkMemory(Protocol):
     def written_values(self, link: Any) -> bytes:
         """Return the values of `ctx.state`, encoded; empty where there are none."""
 
-    def recognise(self, link: Any, key: str, values: bytes | None) -> None:
-        """Take a link for that of a session with a key of its own; with values where another node began it."""
+    def restore_session(self, link: Any, key: str, values: bytes | None) -> None:
+        """Let a link continue the session with this key; with the values of `ctx.state` where another node began it."""
 
 
 class OwnedSession(Struct, eq=False):
@@ -180,7 +180,7 @@ class ClusterSessions:
             epoch=1,
         )
         owned = self._own(record, endpoint, session)
-        self._memory.recognise(session.link, _key(record.id), None)
+        self._memory.restore_session(session.link, _key(record.id), None)
         return self._scope.spawn(self._create(owned))
 
     def _own(self, record: SessionRecord, endpoint: ClusterEndpoint, session: EndpointSession) -> OwnedSession:
@@ -472,7 +472,7 @@ class ClusterSessions:
             return None
         owned = self._own(record, endpoint, session)
         owned.kept = True
-        self._memory.recognise(session.link, _key(identity), record.state)
+        self._memory.restore_session(session.link, _key(identity), record.state)
         return True
 
 

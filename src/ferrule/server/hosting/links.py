@@ -1,12 +1,10 @@
-"""What a server remembers of each link, and what follows from it."""
+"""The open links of one server, and what it remembers of each."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -20,37 +18,20 @@ from ferrule.protocol.handshake import Handshake
 from ferrule.protocol.session import Phase
 from ferrule.runtime.link import Link
 from ferrule.runtime.sessionless import SessionlessLink
-from ferrule.schema.model import Token
-from ferrule.schema.notices import INITIALIZED, PROGRESS, ProgressParams
+from ferrule.schema.notices import INITIALIZED, LOG_LEVELS
+from ferrule.server.hosting.principals import Principals, holder_of
 from ferrule.server.notifications.subscriptions import ChangeNotice, Subscriber, Subscriptions
 from ferrule.server.offers.switches import Switches
 from ferrule.server.settings import ServerSettings
-from ferrule.wire.channel import Origin
 from ferrule.wire.codec import write
 from ferrule.wire.messages import Message, Notification, Request
 
 logger = logging.getLogger("ferrule.server")
-context_logger = logging.getLogger("ferrule.context")
 
 _read_values = msgspec.msgpack.Decoder(dict[str, Any]).decode
 
-LEVELS: dict[str, int] = {
-    "debug": 0,
-    "info": 1,
-    "notice": 2,
-    "warning": 3,
-    "error": 4,
-    "critical": 5,
-    "alert": 6,
-    "emergency": 7,
-}
-"""The levels of log messages, with their ranks."""
-
 TURN_EVERY = 0.01
-MOST_PRINCIPALS = 10_000
-"""Principals without a session whose `ctx.state` and switches are remembered; one more forgets the idlest."""
-PRINCIPAL_LIFETIME = 86_400.0
-"""Seconds after its last use for which a principal is remembered."""
+"""Seconds after which a handler that only reports lets the event loop turn."""
 MOST_VALUES = 256 * 1024
 """Bytes of a session's `ctx.state` that other nodes get to know."""
 SILENT = Subscriber(channel=None)
@@ -77,7 +58,7 @@ class LinkState(Struct, eq=False):
     subscriber: Subscriber = SILENT
     values: dict[str, Any] | None = None
     pace: Pace | None = None
-    log_level: int = LEVELS["info"]
+    log_level: int = LOG_LEVELS["info"]
     last_turn: float = 0.0
     init_timer: asyncio.TimerHandle | None = None
     switches: Switches | None = None
@@ -90,53 +71,8 @@ class LinkState(Struct, eq=False):
     """By which it came in; None for one that came to the server itself."""
 
 
-class PrincipalState(Struct, eq=False):
-    """What is remembered of one principal that has no session."""
-
-    used: float
-    values: dict[str, Any] = {}
-    switches: Switches | None = None
-
-
-class Principals:
-    """What is remembered of principals that have no session: of so many, and of each for so long after its last use."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._states: dict[str, PrincipalState] = {}
-        """The one that was used longest ago stands first."""
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def find(self, principal: str) -> PrincipalState | None:
-        """Return what is remembered of a principal, if anything is."""
-        state = self._states.get(principal)
-        if state is None:
-            return None
-        state.used = self._clock()
-        self._states[principal] = self._states.pop(principal)
-        return state
-
-    def state(self, principal: str) -> PrincipalState:
-        """Return what is remembered of a principal, from now on if nothing was."""
-        state = self.find(principal)
-        if state is None:
-            self._forget_old(MOST_PRINCIPALS - 1)
-            state = self._states[principal] = PrincipalState(self._clock())
-        return state
-
-    def _forget_old(self, most: int) -> None:
-        before = self._clock() - PRINCIPAL_LIFETIME
-        while self._states:
-            oldest = next(iter(self._states))
-            if len(self._states) <= most and self._states[oldest].used > before:
-                break
-            del self._states[oldest]
-
-
 class LinkWatcher(Protocol):
-    """Hears of the links of a server."""
+    """Is told of the links of a server."""
 
     def link_opened(self, link: Link, entrance: object) -> None:
         """Called when there is a new link, with the entrance it came in by."""
@@ -179,7 +115,7 @@ class Links:
         self.on_session_changed: Callable[[Link], None] | None = None
         """Called when a client has said something that another node would have to know; None where there is none."""
         self.watcher: LinkWatcher | None = None
-        """Hears of links that open and close, where somebody wants to know."""
+        """Told of links that open and close, where somebody wants to know."""
         self.dropped_progress = 0
         self.dropped_logs = 0
         """Notices that were not sent, because they were too many."""
@@ -224,8 +160,8 @@ class Links:
         if state is None or not link.session.peer_ready:
             return []
         said: list[Message] = [Notification(INITIALIZED)]
-        for name, rank in LEVELS.items():
-            if rank == state.log_level != LEVELS["info"]:
+        for name, rank in LOG_LEVELS.items():
+            if rank == state.log_level != LOG_LEVELS["info"]:
                 said.append(Request(f"level-{name}", "logging/setLevel", {"level": name}))
         for number, uri in enumerate(sorted(state.subscriber.uris)):
             said.append(Request(f"subscription-{number}", "resources/subscribe", {"uri": uri}))
@@ -251,8 +187,8 @@ class Links:
             return b""
         return written
 
-    def recognise(self, link: Link, key: str, values: bytes | None) -> None:
-        """Take a link for that of a session with a key of its own; with values where another node began it."""
+    def restore_session(self, link: Link, key: str, values: bytes | None) -> None:
+        """Let a link continue the session with this key; with the values of `ctx.state` where another node began it."""
         state = self._states.get(link)
         if state is None:
             return
@@ -387,7 +323,7 @@ class Links:
             self.principals.state(self._principal(call, "ctx.enable or ctx.disable")).switches = switches
 
     def tell_one(self, call: Call, kind: str) -> None:
-        """Tell the caller's session, or without one whoever listens for its principal, that a list changed."""
+        """Notify the caller's session, or without one whoever listens for its principal, that a list changed."""
         state = self._session(call)
         if state is None:
             self._subscriptions.changed(kind, self._principal(call, kind))
@@ -395,7 +331,7 @@ class Links:
             state.subscriber.tell(ChangeNotice(kind, {}))
 
     def owner(self, call: Call) -> str | None:
-        """Tell whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
+        """Return whose a kept result is: the principal's, else the session's; without either, whoever knows its URI."""
         if call.origin.principal is not None:
             return f"principal {call.origin.principal}"
         state = self._states.get(self.of(call))
@@ -412,7 +348,7 @@ class Links:
             state = self._states.get(self.of(call))
             return state is not None and rank >= state.log_level
         level = call.peer.log_level
-        return level is not None and rank >= LEVELS[level] and self.running(call)
+        return level is not None and rank >= LOG_LEVELS[level] and self.running(call)
 
     def running(self, call: Call) -> bool:
         """Return whether a call is neither answered nor cancelled yet."""
@@ -444,15 +380,15 @@ class Links:
         return False
 
     def _pace(self, call: Call) -> Pace | None:
-        """Return how fast a link may be told; a crowd's calls share none, and one that is gone has none."""
+        """Return how fast a link may be told; sessionless calls share none, and one that is gone has none."""
         link = self.of(call)
         state = self._states.get(link)
         if state is None:
             return None
-        place: Any = call if isinstance(link, SessionlessLink) else state
-        pace: Pace | None = place.pace
+        holder: Any = call if isinstance(link, SessionlessLink) else state
+        pace: Pace | None = holder.pace
         if pace is None:
-            pace = place.pace = Pace(self._settings)
+            pace = holder.pace = Pace(self._settings)
         return pace
 
     def figures(self) -> LinkFigures:
@@ -468,60 +404,12 @@ class Links:
         return figures
 
     def owes_a_turn(self, call: Call) -> bool:
-        """Return whether the handlers of a link have told in vain for so long that the loop should turn."""
+        """Return whether a handler that only reports should yield to the event loop now: every TURN_EVERY seconds."""
         state = self._states.get(self.of(call))
         now = self.of(call).loop.time()
         if state is None or now - state.last_turn < TURN_EVERY:
             return state is None
         state.last_turn = now
-        return True
-
-
-class PlainProgress(Struct, omit_defaults=True, rename="camel", gc=False):
-    """What `ProgressParams` says, made in a fifth of the time: a handler may tell of its progress very often."""
-
-    progress_token: Token
-    progress: float
-    total: float | None = None
-    message: str | None = None
-
-
-class ProgressNotices:
-    """Tells the client of one call how far it is; made with the first notice, for a client that asked to know."""
-
-    __slots__ = ("_bucket", "_call", "_links", "_now", "_runs", "_token", "_trim")
-
-    def __init__(self, call: Call, token: Token, links: Links) -> None:
-        link = links.of(call)
-        self._call = call
-        self._token = token
-        self._links = links
-        self._runs = link.session.runs
-        self._now = link.loop.time
-        self._bucket = links.progress_bucket(call)
-        """Shared by the calls of a link. A link that is gone has none, and none of its calls run."""
-        self._trim = call.peer.revision.trims.get(ProgressParams)
-
-    def tell(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Send a notice if it is news and one more may go out. Return whether it was sent."""
-        call = self._call
-        if not self._runs(call):
-            return False
-        before = call.progressed
-        if before is not None and progress <= before:
-            context_logger.warning(
-                "progress of %s must increase: %s after %s was dropped", call.method, progress, before
-            )
-            return False
-        call.progressed = progress
-        if self._bucket is None or not self._bucket.take(self._now()):
-            self._links.dropped_progress += 1
-            return False
-        if self._trim is None:
-            call.channel.send(Notification(PROGRESS, PlainProgress(self._token, progress, total, message)))
-        else:
-            params = ProgressParams(progress_token=self._token, progress=progress, total=total, message=message)
-            call.channel.send(Notification(PROGRESS, self._trim(params)))
         return True
 
 
@@ -543,13 +431,6 @@ def _add_traffic(traffic: dict[str, Traffic], link: Link) -> None:
         total = traffic[carrier] = Traffic()
     total.received += channel.bytes_in
     total.sent += channel.bytes_out
-
-
-def holder_of(origin: Origin) -> str:
-    """Return whose share of what all clients may hold a sender takes from: its principal's, else its address's."""
-    if origin.principal is not None:
-        return f"principal {origin.principal}"
-    return sys.intern(f"address {origin.host or origin.address}")  # many sessions may come from one address
 
 
 def _stop(state: LinkState) -> None:
