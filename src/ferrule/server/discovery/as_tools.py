@@ -21,7 +21,7 @@ from ferrule.schema.prompts import GetPromptParams, GetPromptResult
 from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
 from ferrule.schema.tools import CallToolResult, Tool, ToolAnnotations
 from ferrule.server.calls.services import Services
-from ferrule.server.discovery.server_tool import Deed, ServerTool, object_schema, read_arguments, told
+from ferrule.server.discovery.server_tool import Action, ServerTool, object_schema, read_arguments, told
 from ferrule.server.offers.offers import Offers
 
 MOST_LISTED = 500
@@ -83,9 +83,9 @@ def _offer_prompts(offers: Offers) -> None:
     _offer(offers, "get_prompt", "Fill in a prompt. Returns its messages.", object_schema(given, "name"), _get_prompt)
 
 
-def _offer(offers: Offers, name: str, description: str, schema: dict[str, Any], deed: Deed) -> None:
+def _offer(offers: Offers, name: str, description: str, schema: dict[str, Any], action: Action) -> None:
     tool = Tool(name=name, description=description, input_schema=schema, annotations=READS)
-    entry = ServerTool(offers.services, tool, deed)
+    entry = ServerTool(offers.services, tool, action)
     entry.prepare(offers.tools)
     offers.tools.offer(entry)
 

@@ -17,7 +17,7 @@ from ferrule.server.offers.tool_entry import ToolEntry
 
 T = TypeVar("T")
 
-Deed = Callable[[Services, Call], Awaitable[CallToolResult]]
+Action = Callable[[Services, Call], Awaitable[CallToolResult]]
 """Answers a call of a server's client."""
 
 _write = msgspec.json.Encoder().encode
@@ -26,16 +26,16 @@ _write = msgspec.json.Encoder().encode
 class ServerTool(ToolEntry):
     """A tool that is part of the server: where it is mounted, it speaks of the host."""
 
-    __slots__ = ("_deed", "_outer")
+    __slots__ = ("_action", "_outer")
 
-    def __init__(self, services: Services, tool: Tool, deed: Deed) -> None:
+    def __init__(self, services: Services, tool: Tool, action: Action) -> None:
         super().__init__(services, tool)
-        self._deed = deed
+        self._action = action
         self._outer = services
 
     async def answer(self, call: Call) -> CallToolResult:
         """Answer the call for whoever's client sent it."""
-        return await self._deed(self._outer, call)
+        return await self._action(self._outer, call)
 
     def finish_for(self, outer: Services) -> None:
         """Speak of the host from now on: its client knows what is here by the host's names."""

@@ -64,8 +64,8 @@ class ToolSearch:
     def offer(self) -> None:
         """Offer the two tools, and list no others but those that are always visible."""
         tools = self._offers.tools
-        for tool, deed in ((_search_tool(self._max_results), self._search), (_call_tool(), self._call)):
-            entry = ServerTool(self._offers.services, tool, deed)
+        for tool, action in ((_search_tool(self._max_results), self._search), (_call_tool(), self._call)):
+            entry = ServerTool(self._offers.services, tool, action)
             entry.prepare(tools)
             tools.offer(entry)
         self._catalogue.lists = self._lists
