@@ -95,8 +95,8 @@ def test_files_and_stdin_are_read(tmp_path: Path) -> None:
         (["on=perhaps"], "must be boolean"),
         (["sizes=1", "sizes=x"], "must be integer"),
         (["cuont=3"], 'takes no "cuont". Did you mean "count"?'),
-        (["nonsense"], '"nonsense" is no argument: write key=value'),
-        (["=3"], "is no argument"),
+        (["nonsense"], '"nonsense" is not an argument: write key=value'),
+        (["=3"], "is not an argument"),
         (["any:={"], "any is not JSON"),
         (["name=@no/such/file"], "cannot read no/such/file: No such file"),
         (["count=" + "9" * 5000], "must be integer"),
@@ -170,7 +170,7 @@ def test_a_file_has_its_bound(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="an argument may have"):
         read(f"name=@{tmp_path}/large")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    with pytest.raises(SetupError, match="is no UTF-8 text"):
+    with pytest.raises(SetupError, match="is not UTF-8 text"):
         read(f"name=@{tmp_path}/binary")
 
 

@@ -1,4 +1,4 @@
-"""`ferrule doctor`: set-ups that are really broken, each found by its own name, and mended where that is safe."""
+"""`ferrule doctor`: set-ups that are really broken, each found by its own name, and fixed where that is safe."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_broken_entry_is_found(entry: dict[str, Any], what: str, words: str, h
     assert (found[0]["server"], found[0]["file"]) == ("x", str(path))
 
 
-def test_relative_paths_and_a_program_of_the_shell_are_mended_and_brought_back(
+def test_relative_paths_and_a_program_of_the_shell_are_fixed_and_brought_back(
     home: Path, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = home / "tools"
@@ -137,15 +137,15 @@ def test_relative_paths_and_a_program_of_the_shell_are_mended_and_brought_back(
     assert config["x"] == {"command": str(folder / "my-python"), "args": ["-S", str(home / "good.py")], "env": secret}
     assert config["other"] == {"url": "x://y"}
     main(["install", "claude-desktop", "--undo"])
-    assert path.read_bytes() == before, "all that was mended is brought back at once"
+    assert path.read_bytes() == before, "all that was fixed is brought back at once"
 
 
-def test_what_is_mended_is_shown_without_secrets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_fixed_is_shown_without_secrets(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(home, x={"command": sys.executable, "args": ["-S", "good.py"], "env": {"TOKEN": "s3cret"}})
     main(["doctor", "claude-desktop", "--fix"])
     said = capsys.readouterr().out
     assert f'+        "{home}/good.py"' in said
-    assert "mended  x: relative-path" in said
+    assert "fixed  x: relative-path" in said
     assert "s3cret" not in said
     main(["install", "claude-desktop", "--undo"])
     assert "good.py" in (home / ".config/Claude/claude_desktop_config.json").read_text()
@@ -194,7 +194,7 @@ def test_servers_under_the_name_of_another_host_are_found(home: Path, doctor: Do
     assert '"servers"' in found[0]["fix"]
 
 
-def test_toml_is_read_and_mended_too(home: Path, doctor: Doctor) -> None:
+def test_toml_is_read_and_fixed_too(home: Path, doctor: Doctor) -> None:
     path = written(home, "codex")
     path.write_text(f'[mcp_servers.x]\ncommand = "{sys.executable}"\nargs = ["-S", "good.py"]\n')
     assert names(doctor("codex", "--no-start")[1]) == ["relative-path"]
@@ -202,7 +202,7 @@ def test_toml_is_read_and_mended_too(home: Path, doctor: Doctor) -> None:
     assert str(home / "good.py") in path.read_text()
 
 
-def test_yaml_is_read_and_mended_too_and_what_is_switched_off_is_left_alone(home: Path, doctor: Doctor) -> None:
+def test_yaml_is_read_and_fixed_too_and_what_is_switched_off_is_left_alone(home: Path, doctor: Doctor) -> None:
     path = home / "goose.yaml"
     path.write_text(
         f"extensions:\n  x:\n    cmd: {sys.executable}\n    args: [-S, good.py]\n"

@@ -78,7 +78,7 @@ def test_a_prompt_is_filled_in(era: str, command: Command) -> None:
         (["reviwe"], 'no prompt "reviwe" in shop. Did you mean "review"?'),
         (["review"], 'the prompt "review" needs language: write key=value\n  review(language, style?)'),
         (["review", "langage=Go"], 'takes no "langage". Did you mean "language"?'),
-        (["review", "Go"], '"Go" is no argument'),
+        (["review", "Go"], '"Go" is not an argument'),
     ],
 )
 def test_a_mistake_about_a_prompt_is_one_sentence(words: list[str], said: str, command: Command) -> None:
@@ -167,7 +167,7 @@ def test_a_server_at_an_address_is_a_remote_of_the_registry(command: Command) ->
     ("words", "said"),
     [
         ([], "give --name"),
-        (["--name", "shop"], "is no name of the registry"),
+        (["--name", "shop"], "is not a name of the registry"),
         (["--name", "io.github.ada/shop"], "give --package"),
     ],
 )

@@ -174,4 +174,4 @@ def test_nothing_is_written_over(project: Path, capsys: pytest.CaptureFixture[st
 def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["new", f"{tmp_path}/{name}"])
-    assert "is no name of a server" in capsys.readouterr().err
+    assert "is not a valid name of a server" in capsys.readouterr().err

@@ -62,7 +62,7 @@ def test_an_empty_line_is_offered_only_where_a_field_may_be_left_out() -> None:
 def test_what_is_wrong_is_asked_for_again() -> None:
     answer, seen = asked("\nAda\nold\n36\nperhaps\nn\nMeat\nFish\ncar\n\n")
     assert answer == {"name": "Ada", "age": 36, "window": False, "meal": "f"}
-    assert seen.count("that is no answer") == 5
+    assert seen.count("that is not an answer") == 5
     assert "give integer" in seen
     assert "give y or n" in seen
     assert "give a number or a name" in seen

@@ -89,7 +89,7 @@ def test_a_file_of_somebody_else_s_is_refused(tmp_path: Path, monkeypatch: pytes
         SnapshotFile(path).load(LocalRegistry())
     SnapshotFile(path).save(registry_of("a"))
     monkeypatch.setattr(registry_file, "LARGEST_FILE", path.stat().st_size - 1)
-    with pytest.raises(SetupError, match="is no snapshot of a registry: it is larger than"):
+    with pytest.raises(SetupError, match="is not a snapshot of a registry: it is larger than"):
         SnapshotFile(path).load(LocalRegistry())
 
 

@@ -368,7 +368,7 @@ def test_what_is_there_is_not_overwritten_by_a_snapshot(registry: Registry) -> N
     "data", [b"", b"{", b"[]", b'{"registry":2,"entries":[],"bindings":{}}', b"\xff", b"[" * 100_000]
 )
 def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
-    with pytest.raises(SetupError, match="no snapshot of a registry"):
+    with pytest.raises(SetupError, match="not a snapshot of a registry"):
         LocalRegistry().restore(data)
 
 

@@ -53,11 +53,11 @@ def test_a_tool_with_a_reserved_metadata_key_is_refused_when_it_is_registered() 
 @pytest.mark.parametrize("name", ["noprefix", "/x", "com.example/", "com.example/-x"])
 def test_an_extension_is_named_with_a_prefix(name: str) -> None:
     """EXT-1"""
-    with pytest.raises(SetupError, match="no extension name"):
+    with pytest.raises(SetupError, match="not a valid extension name"):
         check_extensions([name], "here")
-    with pytest.raises(SetupError, match="no extension name"):
+    with pytest.raises(SetupError, match="not a valid extension name"):
         Server("x", extensions={name: {}})
-    with pytest.raises(SetupError, match="no extension name"):
+    with pytest.raises(SetupError, match="not a valid extension name"):
         Client(Server("x"), extensions={name: {}})
 
 

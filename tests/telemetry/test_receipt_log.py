@@ -467,9 +467,9 @@ def test_metrics_count_receipts(tmp_path: Path) -> None:
         ({"folder": "x", "digest_key": "short"}, "digest_key must have 16 bytes or more"),
         ({"folder": "x", "record": ["a"]}, "record must be a list of RecordRule"),
         ({"folder": "x", "record": [{"tool": "a"}]}, "tool"),
-        ({"folder": "x", "record": [{"tools": ["a"], "redact": ["card"]}]}, "is no path to redact"),
+        ({"folder": "x", "record": [{"tools": ["a"], "redact": ["card"]}]}, "is not a path to redact"),
         ({"folder": "x", "signing_key": "/no/such/key.pem"}, "the key in /no/such/key.pem cannot be read"),
-        ({"folder": "x", "signing_key": b"short"}, "is no Ed25519 key"),
+        ({"folder": "x", "signing_key": b"short"}, "is not an Ed25519 key"),
     ],
 )
 def test_what_cannot_be_is_refused_when_the_server_is_made(given: Any, why: str) -> None:

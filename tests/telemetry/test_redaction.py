@@ -37,7 +37,7 @@ def test_what_a_path_leads_to_is_taken_out(path: str, expected: Any) -> None:
     "text", ["", "card", "$", "$card", "$.", "$..card", "$[", "$[x]", "$['x]", "$.a[*", "$.a b[-1]"]
 )
 def test_what_is_no_path_is_refused(text: str) -> None:
-    with pytest.raises(SetupError, match="is no path to redact"):
+    with pytest.raises(SetupError, match="is not a path to redact"):
         read_path(text)
 
 
@@ -95,5 +95,5 @@ def test_a_rule_with_a_str_for_a_list_is_refused(wrong: Any) -> None:
 
 
 def test_a_rule_with_a_wrong_path_is_refused_at_once() -> None:
-    with pytest.raises(SetupError, match="'card' is no path to redact"):
+    with pytest.raises(SetupError, match="'card' is not a path to redact"):
         RecordRule(tools=("x",), redact=("card",))

@@ -41,7 +41,7 @@ class Challenge(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.scheme):
-            raise SetupError(f"{self.scheme!r} is no scheme of authentication")
+            raise SetupError(f"{self.scheme!r} is not a scheme of authentication")
         for name, value in self.parameters.items():
             if not _NAME.fullmatch(name):
                 raise SetupError(f"{name!r} cannot be the name of a parameter of a challenge")

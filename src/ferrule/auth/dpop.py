@@ -217,7 +217,7 @@ class ProofChecker:
     def examine(self, proof: str, *, method: str, url: str, now: float, token: str = "") -> Proof:
         """Return what is to be known of a proof for a request, as `check` does; raises BadProof."""
         if len(proof) > LONGEST_PROOF or proof.count(".") != 2 or not proof.isascii():
-            raise BadProof("the DPoP proof is no signed token, or comes twice")
+            raise BadProof("the DPoP proof is not a signed JWT, or comes twice")
         header = read_header(proof)
         algorithm = header.get("alg")
         if header.get("typ") != TYPE or algorithm not in self.algorithms or "crit" in header:

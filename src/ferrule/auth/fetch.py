@@ -30,7 +30,7 @@ MAX_REDIRECTS = 2
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the addresses of a host."""
+"""Returns the addresses of a host."""
 
 
 class FetchFailed(FerruleError):
@@ -52,9 +52,9 @@ class Fetched(Struct, frozen=True):
         try:
             found = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise FetchFailed(f"{self.url} answered HTTP {self.status} with what is no JSON") from None
+            raise FetchFailed(f"{self.url} answered HTTP {self.status} with something that is not JSON") from None
         if not isinstance(found, dict):
-            raise FetchFailed(f"{self.url} answered HTTP {self.status} with JSON that is no object")
+            raise FetchFailed(f"{self.url} answered HTTP {self.status} with JSON that is not an object")
         return found
 
 
@@ -185,7 +185,7 @@ class _Exchange:
         self._max_size = max_size
 
     def head_received(self, status: int, headers: dict[bytes, bytes]) -> None:
-        """Learn how the answer begins."""
+        """Called with the head of the answer."""
         self.status = status
         self.headers = headers
         if headers.get(b"content-encoding", b"identity") != b"identity":
@@ -199,12 +199,12 @@ class _Exchange:
             self.body += data
 
     def ended(self) -> None:
-        """The answer is complete."""
+        """Called when the answer is complete."""
         if not self.done.done():
             self.done.set_result(None)
 
     def lost(self, error: Exception) -> None:
-        """No more of it will come."""
+        """Called when no more of it will come."""
         if not self.done.done():
             self.done.set_exception(error)
 
@@ -212,10 +212,10 @@ class _Exchange:
         """Nobody wants the answer any more."""
 
     def freed(self, connection: HttpConnection) -> None:
-        """The connection could be used again: we do not."""
+        """Called when the connection could be used again; we do not."""
 
     def gone(self, connection: HttpConnection) -> None:
-        """The connection is of no use any more; whoever waits was told."""
+        """Called when the connection is of no use any more; whoever waits was told."""
 
 
 def _next_url(url: str, answer: Fetched) -> str:
@@ -226,7 +226,7 @@ def _next_url(url: str, answer: Fetched) -> str:
     try:
         return urljoin(url, where)
     except ValueError:
-        raise AddressRefused(f"{answer.url} redirects to what is no URL") from None
+        raise AddressRefused(f"{answer.url} redirects to something that is not a URL") from None
 
 
 def _request(method: str, there: Destination, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -344,7 +344,7 @@ def split_token(token: str) -> list[str]:
     """Return header, payload and signature of a token as they are written, which prove nothing; raises BadToken."""
     parts = token.split(".", 3)
     if len(parts) != 3 or not all(parts) or len(parts[0]) > LONGEST_HEADER:
-        raise BadToken("the token is no signed token")
+        raise BadToken("the token is not a signed JWT")
     return parts
 
 

@@ -65,7 +65,7 @@ class ArgumentReader:
         before, equals, text = word.partition("=")
         key = before.removesuffix(":")
         if not equals or not key or key.startswith(":"):
-            raise SetupError(f'"{word}" is no argument: write key=value, key:=json, key=@file, or - for JSON on stdin')
+            raise SetupError(f'"{word}" is not an argument: write key=value, key:=json, key=@file, or -, JSON on stdin')
         self._require_known(key)
         where = key
         if text.startswith("@"):
@@ -141,7 +141,7 @@ def file_text(path: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise SetupError(f"{path} is no UTF-8 text, and arguments are JSON") from None
+        raise SetupError(f"{path} is not UTF-8 text, and arguments are JSON") from None
 
 
 def text_arguments(words: Iterable[str]) -> dict[str, str]:
@@ -150,7 +150,7 @@ def text_arguments(words: Iterable[str]) -> dict[str, str]:
     for word in words:
         key, mark, text = word.partition("=")
         if not mark or not key:
-            raise SetupError(f'"{word}" is no argument: write key=value, or key=@file')
+            raise SetupError(f'"{word}" is not an argument: write key=value, or key=@file')
         if text.startswith("@"):
             text = file_text(text[1:])
         found[key] = text

@@ -141,7 +141,7 @@ def _duration(text: str) -> float:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_IN_FLIGHT:
-        raise argparse.ArgumentTypeError(f"{text} is no number of calls: give 1 to {MAX_IN_FLIGHT}")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of calls: give 1 to {MAX_IN_FLIGHT}")
     return int(text)
 
 

@@ -72,7 +72,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time: give seconds, more than 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds, more than 0")
     return value
 
 

@@ -237,7 +237,7 @@ def _begun(talk: Talk, took: float) -> list[Ailment]:
 
 def _noise(wire: MessageWire) -> Ailment:
     fix = "print to stderr (in Python: print(…, file=sys.stderr) or logging), or run it with `ferrule run`"
-    return ill("stdout", f"it writes to stdout what is no message: {excerpt(wire.noise[0])!r}", fix)
+    return ill("stdout", f"it writes to stdout what is not a message: {excerpt(wire.noise[0])!r}", fix)
 
 
 def _unanswered(reason: NoAnswer, wire: MessageWire, child: ChildProcess, seconds: float) -> Ailment:

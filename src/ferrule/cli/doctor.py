@@ -63,7 +63,7 @@ def configure(parser: CommandParser) -> None:
     )
     parser.suggested = (*HOSTS, AUTH)
     parser.add_argument("url", nargs="?", metavar="URL", help="after auth: the server to log in to")
-    parser.add_argument("--fix", action="store_true", help="mend what can be mended in the file of a host")
+    parser.add_argument("--fix", action="store_true", help="fix what can be fixed in the file of a host")
     parser.add_argument("--config", metavar="FILE", help="another file than the host's usual one")
     parser.add_argument("--server", metavar="NAME", help="only this server of the file")
     parser.add_argument("--no-start", action="store_true", help="read the files only: start no server, ask no URL")
@@ -210,7 +210,7 @@ async def _host(name: str, servers: HostServers, options: argparse.Namespace, ou
 async def _entry_of_host(
     name: str, servers: HostServers, entry: Entry, options: argparse.Namespace, output: Output
 ) -> list[Looked]:
-    """Look at one server of a host; what is mended is looked at again before it is started."""
+    """Look at one server of a host; what is fixed is looked at again before it is started."""
     found: list[Looked] = []
     left: list[Ailment] = []
     folder = Path.cwd()
@@ -228,10 +228,10 @@ async def _entry_of_host(
     if options.no_start or any(each.what != "environment" for each in left):
         return found or [_looked(sound("entry", "its entry is sound"), name, servers, entry.name)]
     for each in await _server_ailments(entry, options):
-        mended = options.fix and each.better is not None
-        if mended and each.better is not None:
+        fixed = options.fix and each.better is not None
+        if fixed and each.better is not None:
             _show(servers.replace(each.better), output)
-        found.append(_looked(each, name, servers, entry.name, fixed=mended))
+        found.append(_looked(each, name, servers, entry.name, fixed=fixed))
     return found
 
 
@@ -271,7 +271,7 @@ def _write(found: list[Looked], output: Output) -> None:
             output.line(f"{each.host}: {each.file}")
         mark = painted("ok  ", GREEN, output.out)
         if each.fixed:
-            mark = painted("mended", GREEN, output.out)
+            mark = painted("fixed", GREEN, output.out)
         elif not each.ok:
             mark = painted("FAIL", RED, output.out)
         name = f"{each.server}: " if each.server else ""

@@ -93,7 +93,7 @@ class JsonText:
         try:
             return Node(json.loads(found[0]), at, found.end())
         except ValueError:
-            raise self._wrong(at, f"{found[0][:20]} is no value") from None
+            raise self._wrong(at, f"{found[0][:20]} is not a value") from None
 
     def _object(self, at: int, depth: int) -> Node:
         node = Node({}, at, at, {}, {})
@@ -146,7 +146,7 @@ def edit_json(text: str, table: str, name: str, entry: Mapping[str, Any]) -> str
     if servers is None:
         changed = _with_member(text, root, table, {name: entry}, step, 1)
     elif not isinstance(servers.value, dict):
-        raise Unreadable(f'"{table}" is no object')
+        raise Unreadable(f'"{table}" is not an object')
     elif name in servers.members:
         old = servers.members[name]
         changed = text[: old.start] + _json(entry, step, 2) + text[old.end :]
@@ -206,7 +206,7 @@ def edit_toml(text: str, table: str, name: str, entry: Mapping[str, Any]) -> str
     before = _toml(text)
     servers = before.get(table, {})
     if not isinstance(servers, dict):
-        raise Unreadable(f"[{table}] is no table")
+        raise Unreadable(f"[{table}] is not a table")
     section = _toml_section(table, name, entry)
     kept = _without_section(text, table, name) if name in servers else text
     if kept.strip():

@@ -108,7 +108,7 @@ class HostServers:
         self.text = read_text(path)
         """What the file says; None where there is none."""
         self._original = self.text
-        """What it said before anything was mended: that is what the backup holds."""
+        """What it said before anything was fixed: that is what the backup holds."""
 
     def read(self) -> Any:
         """Return the whole configuration; raise Unreadable, with the line, for what is none."""
@@ -125,7 +125,7 @@ class HostServers:
         return _yaml(text)
 
     def is_plain(self) -> bool:
-        """Whether a JSON file is JSON without comments and trailing commas."""
+        """Return whether a JSON file is JSON without comments and trailing commas."""
         try:
             json.loads((self.text or "{}").removeprefix(BYTE_ORDER) or "{}")
         except ValueError:

@@ -107,7 +107,7 @@ def registry_entry(about: dict[str, Any], options: argparse.Namespace) -> dict[s
     if name is None:
         raise SetupError("the registry knows servers by names such as io.github.USER/NAME: give --name")
     if REGISTRY_NAME.fullmatch(name) is None:
-        raise SetupError(f"{name!r} is no name of the registry: write io.github.USER/NAME, with one slash in it")
+        raise SetupError(f"{name!r} is not a name of the registry: write io.github.USER/NAME, with one slash in it")
     server = about["server"]
     version = str(server.get("version") or "")
     if not version:

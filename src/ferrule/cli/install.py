@@ -323,7 +323,7 @@ def read_text(path: Path) -> str | None:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise SetupError(f"{path} is not changed: it is no UTF-8 text") from None
+        raise SetupError(f"{path} is not changed: it is not UTF-8 text") from None
 
 
 def write(path: Path, before: str | None, after: str) -> None:

@@ -56,7 +56,7 @@ COMMANDS = (
     Command("login", "log in to a server", "ferrule.cli.login"),
     Command("logout", "forget the login of a server", "ferrule.cli.logout"),
     Command("whoami", "show which servers one is logged in to", "ferrule.cli.whoami"),
-    Command("doctor", "find what keeps a server from working in a host, and mend it", "ferrule.cli.doctor"),
+    Command("doctor", "find what keeps a server from working in a host, and fix it", "ferrule.cli.doctor"),
     Command("receipts", "verify, show and export receipts of calls", "ferrule.cli.receipts"),
     Command("telemetry", "print a dashboard of the metrics", "ferrule.cli.telemetry"),
     Command("completion", "print a script that completes commands in a shell", "ferrule.cli.completion"),
@@ -71,7 +71,7 @@ class Module(Protocol):
         """Add the arguments of the command."""
 
     def execute(self, options: argparse.Namespace, passed_on: list[str]) -> None:
-        """Run the command; `passed_on` is what stands after `--`. Raise FerruleError for what the user can mend."""
+        """Run the command; `passed_on` is what stands after `--`. Raise FerruleError for what the user can fix."""
 
 
 class Ended(Exception):

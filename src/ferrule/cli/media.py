@@ -114,7 +114,7 @@ class ContentWriter:
     def _binary(self, text: str, kind: str) -> None:
         data = decoded(text)
         if data is None:
-            self._output.note(f"[{kind} that is no base64]")
+            self._output.note(f"[{kind} that is not base64]")
             return
         if self._folder is not None:
             self._save(data, kind)

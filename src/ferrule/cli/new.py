@@ -89,7 +89,7 @@ def execute(options: argparse.Namespace, passed_on: list[str]) -> None:
     folder = Path(options.name)
     name = folder.resolve().name
     if NAME.fullmatch(name) is None:
-        raise SetupError(f"{name!r} is no name of a server: use letters, digits, '-', '_' and '.'")
+        raise SetupError(f"{name!r} is not a valid name of a server: use letters, digits, '-', '_' and '.'")
     for file in FILES:
         if (folder / file).exists():
             raise SetupError(f"{folder / file} exists already: give another name, or remove it")

@@ -36,7 +36,7 @@ BAR = 24
 
 
 def is_terminal(stream: IO[str]) -> bool:
-    """Whether a person sees what is written to a stream."""
+    """Return whether a person sees what is written to a stream."""
     try:
         return stream.isatty()
     except ValueError:
@@ -44,7 +44,7 @@ def is_terminal(stream: IO[str]) -> bool:
 
 
 def has_colour(stream: IO[str]) -> bool:
-    """Whether a stream is a terminal that shows colours (https://no-color.org)."""
+    """Return whether a stream is a terminal that shows colours (https://no-color.org)."""
     return is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -177,7 +177,7 @@ class Output:
     # -- stderr
 
     def note(self, text: str) -> None:
-        """Tell a person something beside the result."""
+        """Write a note for a person, beside the result."""
         self.clear_bar()
         self.err.write(f"{shown(text)}\n")
         self.err.flush()

@@ -112,7 +112,7 @@ class TerminalUser:
                 value = _read(text, rules, choices, several=several)
                 if value is not UNREADABLE:
                     return value
-            self._output.note(f"  that is no answer: {_wanted(rules, choices, several=several)}")
+            self._output.note(f"  that is not an answer: {_wanted(rules, choices, several=several)}")
         raise EOFError
 
 

@@ -33,7 +33,7 @@ WORK = ("tools/call", "resources/read", "prompts/get", "completion/complete")
 NOT_OURS = ("site-packages", "dist-packages")
 
 Tell = Callable[[str], None]
-"""Tells the person at the terminal."""
+"""Writes a line for the person at the terminal."""
 Mark = tuple[int, int, int]
 
 
@@ -205,7 +205,7 @@ class Reloader:
             await asyncio.sleep(SETTLE)
 
     def _busy(self) -> bool:
-        """Whether anything runs that a handler of the server works on; who only listens is not waited for."""
+        """Return whether anything runs that a handler of the server works on; who only listens is not waited for."""
         for link in self._server.host.links:
             if any(call.method in WORK for call in list(link.session.running.values())):
                 return True

@@ -122,7 +122,7 @@ def reloaded(server: Server, places: Sequence[str], arguments: list[str]) -> Non
 
 
 def tell(line: str) -> None:
-    """Tell the person at the terminal, where that can be written."""
+    """Write a line for the person at the terminal, where that works."""
     with suppress(OSError, ValueError):
         sys.stderr.write(f"{escaped(line)}\n")
         sys.stderr.flush()

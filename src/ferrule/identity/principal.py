@@ -74,7 +74,7 @@ class Principal(Struct, frozen=True, kw_only=True, eq=True):
         return self.key
 
     def expired(self, now: float) -> bool:
-        """Whether its proof has ended."""
+        """Return whether its proof has ended."""
         return self.expires is not None and now >= self.expires
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def require_scopes(given: Collection[str], where: str) -> tuple[str, ...]:
         raise SetupError(f"{where} must be a list of scopes, not the str {given!r}")
     for scope in given:
         if not isinstance(scope, str) or not re.fullmatch(_SCOPE, scope):
-            raise SetupError(f"{where}: {scope!r} is no scope: a word without blanks, quotes and backslashes")
+            raise SetupError(f"{where}: {scope!r} is not a valid scope: a word without blanks, quotes and backslashes")
         if "*" in scope:
             raise SetupError(f"{where}: {scope!r} is a wildcard: name what is needed, and nothing else")
         if scope == OFFLINE:

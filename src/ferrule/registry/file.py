@@ -57,7 +57,7 @@ class SnapshotFile:
         except FileNotFoundError:
             return False
         if len(snapshot) > LARGEST_FILE:
-            raise SetupError(f"{self.path} is no snapshot of a registry: it is larger than {LARGEST_FILE} bytes")
+            raise SetupError(f"{self.path} is not a snapshot of a registry: it is larger than {LARGEST_FILE} bytes")
         registry.restore(snapshot)
         return True
 

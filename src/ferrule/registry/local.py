@@ -57,7 +57,7 @@ class Watchers:
         self._callbacks.pop(subscription, None)
 
     def tell(self, change: Change, entry: Entry, cause: Cause) -> None:
-        """Tell every watcher of a change."""
+        """Call every watcher with a change."""
         if not self._callbacks:
             return
         self._events.append(Event(change=change, entry=entry, cause=cause))
@@ -89,7 +89,7 @@ class WatchSubscription:
         self._watchers = watchers
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop watching."""
         self._watchers.remove(self)
 
 

@@ -101,7 +101,7 @@ class Subscription(Protocol):
     """What a watcher holds."""
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop watching."""
 
 
 class Registry(Protocol):
@@ -206,4 +206,4 @@ def decode_snapshot(data: bytes) -> Snapshot:
     try:
         return msgspec.json.decode(data, type=Snapshot)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SetupError(f"this is no snapshot of a registry: {error}") from error
+        raise SetupError(f"this is not a snapshot of a registry: {error}") from error

@@ -83,7 +83,7 @@ class ToolUi(Value, frozen=True, kw_only=True):
 def check_page_uri(uri: str) -> None:
     """Refuse the URI of a page that is not one."""
     if not isinstance(uri, str) or not uri.startswith(SCHEME) or len(uri) == len(SCHEME) or "{" in uri:
-        raise SetupError(f"{uri!r} is no URI of a page: it begins with {SCHEME} and has no variables")
+        raise SetupError(f"{uri!r} is not a valid URI of a page: it begins with {SCHEME} and has no variables")
 
 
 def csp_of(given: Csp | Mapping[str, Iterable[str]] | None) -> Csp | None:
@@ -147,7 +147,7 @@ def ui_of(tool: Tool) -> ToolUi | None:
 
 
 def shows_pages(settings: Mapping[str, object] | None) -> bool:
-    """Whether a client that declares the extension so shows pages of the type there is."""
+    """Return whether a client that declares the extension so shows pages of the type there is."""
     if settings is None:
         return False
     types = settings.get("mimeTypes")

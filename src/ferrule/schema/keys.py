@@ -25,12 +25,12 @@ def is_key(text: str) -> bool:
 
 
 def asks_version(meta: Mapping[str, object] | None) -> bool:
-    """Whether the `_meta` of a request asks for a version of a tool or prompt."""
+    """Return whether the `_meta` of a request asks for a version of a tool or prompt."""
     return meta is not None and (VERSION_KEY in meta or FOREIGN_VERSION_KEY in meta)
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key belongs to the protocol: `mcp` or `modelcontextprotocol` next to another label, or its own."""
+    """Return whether a key is the protocol's: `mcp` or `modelcontextprotocol` next to another label, or its own."""
     prefix, slash, _ = key.rpartition("/")
     labels = prefix.split(".")
     if not slash:
@@ -52,4 +52,4 @@ def check_extensions(names: Iterable[str], where: str) -> None:
     """Refuse names of extensions that have no prefix or a wrong form."""
     for name in names:
         if "/" not in name or not is_key(name) or name.endswith("/"):
-            raise SetupError(f"{where}: {name!r} is no extension name; write it like com.example/name")
+            raise SetupError(f"{where}: {name!r} is not a valid extension name; write it like com.example/name")

@@ -234,7 +234,7 @@ def read_meta(raw: Raw) -> Meta | None:
 
 
 def is_remembered(raw: Raw) -> bool:
-    """Whether the same words, said again, will be read as the same object."""
+    """Return whether the same words, said again, will be read as the same object."""
     return full_weight(bytes(raw)) <= HEAVIEST_META
 
 

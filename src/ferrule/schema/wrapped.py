@@ -47,7 +47,7 @@ def _is_marked(meta: Mapping[str, object] | None) -> bool:
 
 
 def _says(texts: Sequence[str], value: object) -> bool:
-    """Whether the text of a result is this value: as one text, or as one for each element of a list."""
+    """Return whether the text of a result is this value: as one text, or as one for each element of a list."""
     if not texts:
         return value is None or value == []
     if len(texts) == 1 and _is_written(value, texts[0]):
@@ -56,7 +56,7 @@ def _says(texts: Sequence[str], value: object) -> bool:
 
 
 def _is_written(value: object, text: str) -> bool:
-    """Whether a text is a value as JSON, or the value itself."""
+    """Return whether a text is a value as JSON, or the value itself."""
     if text == value:
         return True
     if isinstance(value, list):

@@ -47,16 +47,16 @@ class Application(Protocol):
         """Neither list nor run what has one of these names or tags."""
 
     def notify_resource_updated(self, uri: str, **extra: Any) -> None:
-        """Tell whoever listens that a resource changed."""
+        """Notify subscribers that a resource changed."""
 
     def notify_tools_changed(self) -> None:
-        """Tell whoever listens that the list of tools changed."""
+        """Notify subscribers that the list of tools changed."""
 
     def notify_resources_changed(self) -> None:
-        """Tell whoever listens that the list of resources changed."""
+        """Notify subscribers that the list of resources changed."""
 
     def notify_prompts_changed(self) -> None:
-        """Tell whoever listens that the list of prompts changed."""
+        """Notify subscribers that the list of prompts changed."""
 
     def list_tools(self) -> list[Tool]:
         """Return the tools as they are listed."""

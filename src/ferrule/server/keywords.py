@@ -305,7 +305,7 @@ class OpenApiKeywords(ServerKeywords, total=False):
     names: Mapping[str, str]
     """Names by the operation's id or by its place (`GET /pets`)."""
     adjust: Adjust | None
-    """Changes the options of each tool; gives None to leave it out."""
+    """Changes the options of each tool; returns None to leave it out."""
     forward_headers: Collection[str]
     """Headers of the MCP request that go on to the API; none by default."""
     output_schemas: bool

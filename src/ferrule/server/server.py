@@ -364,7 +364,7 @@ class Server:
     @overload
     def page(self, uri: str, html: None = None, **options: Unpack[PageKeywords]) -> Callable[[F], F]: ...
     def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Unpack[PageKeywords]) -> Any:
-        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that gives it."""
+        """Offer a page for `@app.tool(ui=…)`: its text, its Path, or, as a decorator, a function that returns it."""
         return self.apps().page(uri, html, **options)
 
     def apps(self) -> Apps:
@@ -407,23 +407,23 @@ class Server:
     # -- notifications, from any thread and without waiting
 
     def notify_resource_updated(self, uri: str, **extra: object) -> None:
-        """Tell whoever listens that a resource changed."""
+        """Notify subscribers that a resource changed."""
         self.offers.updated(uri, extra)
 
     def notify_tools_changed(self) -> None:
-        """Tell whoever listens that the list of tools changed."""
+        """Notify subscribers that the list of tools changed."""
         self.offers.changed(TOOLS_CHANGED)
 
     def notify_resources_changed(self) -> None:
-        """Tell whoever listens that the list of resources changed."""
+        """Notify subscribers that the list of resources changed."""
         self.offers.changed(RESOURCES_CHANGED)
 
     def notify_prompts_changed(self) -> None:
-        """Tell whoever listens that the list of prompts changed."""
+        """Notify subscribers that the list of prompts changed."""
         self.offers.changed(PROMPTS_CHANGED)
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscriber:
-        """Let a function of this process hear of a resource; gives what `unsubscribe` takes."""
+        """Call a function of this process when a resource changes; return what `unsubscribe` takes."""
 
         def tell(changed: str) -> None:
             try:
@@ -479,7 +479,7 @@ class Server:
     # -- serving
 
     async def serve(self, *listeners: Listener, ready: Callable[[], object] | None = None) -> None:
-        """Serve one or several transports until they end or `stop` is called; tells `ready` when all can be reached.
+        """Serve one or several transports until they end or `stop` is called; calls `ready` when all can be reached.
 
         A transport that ends, or is closed by itself, takes only its own peers along; one that dies is bound again.
         """

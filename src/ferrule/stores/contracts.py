@@ -82,7 +82,7 @@ class TaskStore(Protocol):
 
 
 class Store(Protocol):
-    """Values by key, which may expire. Each deed is atomic, for every process that shares the store."""
+    """Values by key, which may expire. Each operation is atomic, for every process that shares the store."""
 
     async def get(self, key: str) -> bytes | None:
         """Return a value; None when there is none or it expired."""
@@ -244,7 +244,7 @@ class Subscription(Protocol):
     """What a subscriber holds."""
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the subscription."""
 
 
 class Bus(Protocol):
@@ -289,7 +289,7 @@ class Locks(Protocol):
         """Hold a lock for longer. Return False where it is not held with this token."""
 
     async def release(self, name: str, token: int) -> bool:
-        """Give a lock back. Return False where it is not held with this token."""
+        """Release a lock. Return False where it is not held with this token."""
 
 
 class Seen(Protocol):

@@ -96,7 +96,7 @@ class NodeLease:
         self._timer = loop.call_at(self._until, self._lapse)
 
     def _lapse(self) -> None:
-        """Tell once that the lease cannot be relied on."""
+        """Report once that the lease cannot be relied on."""
         was_held = self._was_held
         self._was_held = False
         if was_held and self._lapsed is not None:
@@ -201,7 +201,7 @@ class LeasedBucket:
 
 @contextlib.asynccontextmanager
 async def locked(locks: Locks, name: str, ttl: float = LEASE) -> AsyncIterator[int | None]:
-    """Hold a lock, renewed while the body runs; gives its token, None where another has it."""
+    """Hold a lock, renewed while the body runs; yield its token, None where another has it."""
     token = await locks.acquire(name, ttl)
     if token is None:
         yield None

@@ -91,7 +91,7 @@ class MemoryNodes:
         self._leases.pop(node)
 
     def lives(self, node: str) -> bool:
-        """Whether a node has a lease."""
+        """Return whether a node has a lease."""
         return self._leases.get(node) is not None
 
     async def find(self, node: str) -> bytes | None:
@@ -273,7 +273,7 @@ class TopicSubscription:
         self.missed = missed
 
     def close(self) -> None:
-        """Hear no more."""
+        """End the subscription."""
         self._subscribers.remove(self)
 
 
@@ -353,7 +353,7 @@ class MemoryLocks:
         return True
 
     async def release(self, name: str, token: int) -> bool:
-        """Give a lock back. Return False where it is not held with this token."""
+        """Release a lock. Return False where it is not held with this token."""
         if self._held.get(name) != token:
             return False
         self._held.pop(name)

@@ -74,10 +74,10 @@ class InProcess:
     stats = None
 
     async def open(self) -> None:
-        """Nothing has to be opened."""
+        """Do nothing: memory needs no opening."""
 
     async def close(self) -> None:
-        """Nothing has to be closed."""
+        """Do nothing: memory needs no closing."""
 
 
 class SeenValues:

@@ -256,7 +256,7 @@ class HealthMonitor:
         return reasons
 
     def is_alive(self) -> bool:
-        """Whether the event loop turns; who asks over the network gets no answer from one that does not."""
+        """Return whether the event loop turns; who asks over the network gets no answer from one that does not."""
         return self.lag.longest(asyncio.get_running_loop().time()) < FAIL_LAG
 
     def report(self) -> dict[str, Any]:

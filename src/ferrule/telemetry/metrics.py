@@ -170,7 +170,7 @@ class Home(Protocol):
     """The event loop in whose thread metrics are recorded."""
 
     def is_running(self) -> bool:
-        """Whether it turns."""
+        """Return whether it turns."""
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
         """Call a function in its thread."""

@@ -449,7 +449,7 @@ class Observers(Observer):
         """Whether links are made that report each notification they send."""
 
     def wants(self, *events: str) -> bool:
-        """Whether any of the observers overrides any of these methods."""
+        """Return whether any of the observers overrides any of these methods."""
         return not self._wanted.isdisjoint(events)
 
     def _guarded(self, event: str, callbacks: Sequence[Callable[..., None]]) -> Callable[..., None]:

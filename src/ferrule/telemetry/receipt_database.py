@@ -202,7 +202,7 @@ class ReceiptDatabase:
                 position = rows[-1][0]
 
     def is_torn(self, name: str) -> bool:
-        """A row is there whole or not at all."""
+        """Return False: a row is there whole or not at all."""
         return False
 
     def last_removed(self) -> str:

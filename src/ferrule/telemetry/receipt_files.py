@@ -202,7 +202,7 @@ class ReceiptFiles:
         return lines_of(self.folder / name)
 
     def is_torn(self, name: str) -> bool:
-        """Whether the last line of a file is not whole."""
+        """Return whether the last line of a file is not whole."""
         with open(self.folder / name, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             return _whole_lines(file, size) < size

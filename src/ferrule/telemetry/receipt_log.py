@@ -156,7 +156,7 @@ class ReceiptLog(Observer):
     # -- calls
 
     def is_kept_of(self, method: str) -> bool:
-        """Whether requests of a method get receipts."""
+        """Return whether requests of a method get receipts."""
         return method not in UNRECORDED
 
     def take_room(self) -> bool:

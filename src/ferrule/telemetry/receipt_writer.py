@@ -94,7 +94,7 @@ class ReceiptPlace(Protocol):
         """Yield the whole lines of a file."""
 
     def is_torn(self, name: str) -> bool:
-        """Whether the last line of a file is not whole."""
+        """Return whether the last line of a file is not whole."""
 
     def last_removed(self) -> str:
         """Return the last hash of the file that was removed last."""
@@ -105,7 +105,7 @@ class ReceiptPlace(Protocol):
 
 
 def is_database(path: str | Path) -> bool:
-    """Whether receipts at a path are in a SQLite file."""
+    """Return whether receipts at a path are in a SQLite file."""
     path = Path(path)
     return path.suffix in DATABASES and not path.is_dir()
 
@@ -225,7 +225,7 @@ class ReceiptWriter:
         return True
 
     def has_room(self, beside: int = 0) -> bool:
-        """Whether a receipt can be kept now, beside so many others that will come."""
+        """Return whether a receipt can be kept now, beside so many others that will come."""
         if self._thread is None or len(self._queue) + beside >= self._settings.queue:
             return False
         return self._bytes_in - self._bytes_out < self._settings.queue_bytes

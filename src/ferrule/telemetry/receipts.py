@@ -333,7 +333,7 @@ def signer(private: bytes) -> Sign:
     try:
         return Ed25519PrivateKey.from_private_bytes(private).sign
     except ValueError as reason:
-        raise SetupError(f"the key for seals of receipts is no Ed25519 key: {reason}") from None
+        raise SetupError(f"the key for seals of receipts is not an Ed25519 key: {reason}") from None
 
 
 def checker(public: bytes) -> CheckSignature:
@@ -344,7 +344,7 @@ def checker(public: bytes) -> CheckSignature:
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
     except ValueError as reason:
-        raise SetupError(f"the key for seals of receipts is no Ed25519 key: {reason}") from None
+        raise SetupError(f"the key for seals of receipts is not an Ed25519 key: {reason}") from None
 
     def check(signature: bytes, data: bytes) -> bool:
         try:

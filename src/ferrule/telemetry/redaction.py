@@ -28,13 +28,13 @@ Path = tuple[str | int | None, ...]
 def read_path(text: str) -> Path:
     """Return a path of the kind `$.card`, `$.items[*].price` or `$['a name'][0]`; raise SetupError for others."""
     if not text.startswith("$") or text == "$":
-        raise SetupError(f"{text!r} is no path to redact: write it as $.name, $.list[*].name or $['a name']")
+        raise SetupError(f"{text!r} is not a path to redact: write it as $.name, $.list[*].name or $['a name']")
     steps: list[str | int | None] = []
     at = 1
     while at < len(text):
         found = STEP.match(text, at)
         if found is None:
-            raise SetupError(f"{text!r} is no path to redact: {text[at:]!r} cannot be read")
+            raise SetupError(f"{text!r} is not a path to redact: {text[at:]!r} cannot be read")
         steps.append(_step(found[1] or found[2], in_brackets=found[2] is not None))
         at = found.end()
     return tuple(steps)

@@ -88,7 +88,7 @@ class Checker:
             self._light = min(self._light, LISTING_BUDGET // max(steps, 1))
 
     def accepts(self, value: object, size: int = 0) -> bool:
-        """Whether a value of `size` bytes is valid; one too deep or too large to be checked is not."""
+        """Return whether a value of `size` bytes is valid; one too deep or too large to be checked is not."""
         if size > self._light and self.is_too_costly(value):
             return False
         try:
@@ -97,7 +97,7 @@ class Checker:
             return False
 
     def is_too_costly(self, value: object, budget: int = CHECKING_BUDGET) -> bool:
-        """Whether checking a value would take longer than so many nanoseconds."""
+        """Return whether checking a value would take longer than so many nanoseconds."""
         text = msgspec.json.encode(value)
         values = 1 + text.count(b",") + text.count(b"[") + text.count(b"{")
         pairs = 0
@@ -136,11 +136,11 @@ class Checker:
             return None
 
     def _may_visit_often(self, depth: int, size: int) -> bool:
-        """Whether a listing of a value of `size` bytes, `depth` levels deep, would make too many visits."""
+        """Return whether a listing of a value of `size` bytes, `depth` levels deep, would make too many visits."""
         return self._graph.most_visits(depth, LISTING_BUDGET) * size > LISTING_BUDGET
 
     def _may_find_many(self, value: object) -> bool:
-        """Whether a listing could find more than MAX_ERRORS."""
+        """Return whether a listing could find more than MAX_ERRORS."""
         values, objects = count_values(value, MAX_ERRORS)
         return values + objects * self._graph.most_demands > MAX_ERRORS
 
@@ -190,7 +190,7 @@ class LateChecker(Checker):
         self._made: Checker | None = None
 
     def accepts(self, value: object, size: int = 0) -> bool:
-        """Whether a value is valid."""
+        """Return whether a value is valid."""
         return self._now().accepts(value, size)
 
     def violations(self, value: object, size: int) -> list[Violation]:

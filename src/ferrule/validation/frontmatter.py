@@ -40,7 +40,7 @@ def read_yaml(text: str) -> dict[str, object]:
     """Read a YAML object."""
     value = _Lines(text).document()
     if not isinstance(value, dict):
-        raise Malformed("the front matter is no object: write members such as `name: my-skill`")
+        raise Malformed("the front matter is not an object: write members such as `name: my-skill`")
     return value
 
 

@@ -189,7 +189,7 @@ class SchemaGraph:
                 self.alternatives = True
 
     def most_visits(self, depth: int, enough: int) -> int:
-        """How often one part of a value `depth` levels deep may be looked at; exact only up to `enough`."""
+        """Return how often one part of a value `depth` levels deep may be looked at; exact only up to `enough`."""
         while len(self._most) <= min(depth, MAX_DEPTH) and self._most[-1] <= enough:
             self._most.append(max(self._most[-1], next(self._levels, 0)))
         return self._most[min(depth, len(self._most) - 1)]
@@ -220,7 +220,7 @@ class SchemaGraph:
         return found
 
     def _visits(self, same: Edges, weights: dict[int, int]) -> Iterator[int]:
-        """How often a part no, one, two, … levels inside a value is looked at, each time counted by its weight."""
+        """Yield how often a part no, one, two, … levels inside a value is looked at, each time by its weight."""
         # Heights put the subschemas that see the same value before the one that hands it to them.
         order = sorted(self._heights, key=self._heights.__getitem__)
         visits: dict[int, int] = {}
@@ -237,7 +237,7 @@ class SchemaGraph:
         # What is the same on two levels is the same on all that follow: so it is with most schemas, and soon.
 
     def _without_returns(self) -> Edges:
-        """The same-value edges but for those back into a subschema at work, whose verdict the validator remembers."""
+        """Return the same-value edges without those back into a subschema at work: the validator knows its verdict."""
         kept: Edges = {}
         for key in self._same:
             kept[key] = []

@@ -42,7 +42,7 @@ def plain(text: str) -> object:
                 return int(text, 0)
             return int(text)
         if NOT_JSON.fullmatch(text) or (FRACTION.fullmatch(text) and math.isinf(float(text))):
-            raise Malformed(f"{text} is no number that JSON has; put it in quotes")
+            raise Malformed(f"{text} is not a number that JSON has; put it in quotes")
         if FRACTION.fullmatch(text):
             return float(text)
     if text[0] in SPECIAL or text in ("-", "?", ":") or text[:2] in ("- ", "? "):
@@ -253,7 +253,7 @@ def _lines(text: str) -> list[str]:
 def keep(members: dict[str, object], key: object, value: object) -> None:
     """Add a member to an object, once."""
     if not isinstance(key, str):
-        raise Malformed(f"the key {key!r} is no text; put it in quotes")
+        raise Malformed(f"the key {key!r} is not text; put it in quotes")
     if key == "<<":
         raise Malformed("merged keys (<<) are not read; write the members out")
     if key in members:

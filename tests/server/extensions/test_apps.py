@@ -124,9 +124,9 @@ class TestMistakes:
 
     @pytest.mark.parametrize("uri", ["http://weather/board", "ui://", "weather", "ui://weather/{id}", 7])
     def test_a_page_has_a_uri_of_its_scheme(self, uri):
-        with pytest.raises(SetupError, match="no URI of a page"):
+        with pytest.raises(SetupError, match="not a valid URI of a page"):
             Apps().page(uri, HTML)
-        with pytest.raises(SetupError, match="no URI of a page"):
+        with pytest.raises(SetupError, match="not a valid URI of a page"):
             Server("x").add_tool("forecast", lambda: "", ui={"resource_uri": uri})
 
     @pytest.mark.parametrize("html", ["board.html", "<p>a fragment</p>", ""])

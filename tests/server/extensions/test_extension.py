@@ -206,7 +206,7 @@ class TestMistakes:
     @pytest.mark.parametrize("name", ["maps", "com.example/", "/maps", "com..example/maps", "com.example/ma ps"])
     def test_a_name_has_a_prefix(self, name):
         """EXT-1"""
-        with pytest.raises(SetupError, match="no extension name"):
+        with pytest.raises(SetupError, match="not a valid extension name"):
             Extension(name)
 
     def test_settings_are_an_object(self):

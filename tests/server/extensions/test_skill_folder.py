@@ -105,7 +105,7 @@ def test_a_pipe_is_no_file(tmp_path):
     skill(tmp_path, "refunds")
     os.mkfifo(tmp_path / "refunds/pipe")
     assert look(tmp_path).files.keys() == {"skill://refunds/SKILL.md"}
-    with pytest.raises(Malformed, match="no regular file"):
+    with pytest.raises(Malformed, match="not a regular file"):
         read_file(tmp_path / "refunds/pipe", LIMIT)
 
 

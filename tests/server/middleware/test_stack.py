@@ -305,7 +305,7 @@ class TestMistakes:
         async def never_called(self, call, proceed): ...
 
         wrong = type("Wrong", (Middleware,), {written: never_called})
-        with pytest.raises(SetupError, match=rf"Wrong\.{written} is no hook; did you mean {meant}"):
+        with pytest.raises(SetupError, match=rf"Wrong\.{written} is not a hook; did you mean {meant}"):
             Server("s").middleware(wrong())
 
     def test_a_method_of_its_own_is_nobodys_mistake(self):

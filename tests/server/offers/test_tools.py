@@ -777,7 +777,7 @@ class TestSetup:
                 register(5)
 
     def test_an_unknown_annotation_is_named(self):
-        with pytest.raises(SetupError, match=r"'fastHint' is no annotation of a tool: there are title, readOnlyHint"):
+        with pytest.raises(SetupError, match=r"'fastHint' is not an annotation of a tool: there are title"):
             Server("x").add_tool("a", lambda: None, annotations={"fastHint": True})
 
     def test_every_way_to_decorate_gives_the_function_back(self):

@@ -35,7 +35,7 @@ LOCK_TIMEOUT = 60.0
 PAUSE = 0.05
 """Seconds between two looks whether another process has renewed it."""
 PATIENCE = 10.0
-"""Seconds that one deed of the store may take."""
+"""Seconds that one operation of the store may take."""
 MOST_TRIES = 100
 """How often a document is edited anew because others edit it at the same time."""
 LARGEST = 1024 * 1024

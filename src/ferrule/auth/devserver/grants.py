@@ -150,7 +150,7 @@ class Grants:
             keys = self._trusted.get(issuer, ())
             return self._assertions.check(assertion, keys, issuer=issuer, audience=[self._issuer()])
         except IndexError:
-            raise OAuthError("invalid_grant", "the assertion is no JWT") from None
+            raise OAuthError("invalid_grant", "the assertion is not a JWT") from None
         except BadToken as reason:
             raise OAuthError("invalid_grant", str(reason)) from None
 

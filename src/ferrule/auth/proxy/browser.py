@@ -48,7 +48,7 @@ class Browsers:
         await self._store.put(_key(browser, client, redirect), msgspec.json.encode(scopes), LIFETIME)
 
     async def has_consented(self, browser: str, client: str, redirect: str, scopes: tuple[str, ...]) -> bool:
-        """Whether the user of a browser has allowed all of this before."""
+        """Return whether the user of a browser has allowed all of this before."""
         found = await self._store.get(_key(browser, client, redirect))
         if found is None:
             return False

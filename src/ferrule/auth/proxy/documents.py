@@ -35,7 +35,7 @@ MAX_AGE = re.compile(r"(?:^|[\s,])max-age=(\d{1,9})(?:$|[\s,])")
 
 
 def is_document_url(client_id: str) -> bool:
-    """Whether a client id is the URL of a document, and not one of our own."""
+    """Return whether a client id is the URL of a document, and not one of our own."""
     return "://" in client_id[:10]
 
 

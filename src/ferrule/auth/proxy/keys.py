@@ -53,7 +53,7 @@ class Keys:
         return encoded(hmac.digest(self.derived(purpose)[0], text.encode(), "sha256"))
 
     def is_mac(self, purpose: str, text: str, given: str) -> bool:
-        """Whether one of our secrets has made this of the text; takes the same time for every wrong guess."""
+        """Return whether one of our secrets has made this of the text; takes the same time for every wrong guess."""
         found = False
         for key in self.derived(purpose):
             made = encoded(hmac.digest(key, text.encode(), "sha256"))

@@ -159,7 +159,7 @@ class LoginFlow:
         return tuple(granted)
 
     async def _is_allowed(self, browser: str, checked: AuthorizationRequest, asked: dict[str, str]) -> bool:
-        """Whether the page need not be shown again."""
+        """Return whether the page need not be shown again."""
         if "consent" in asked.get("prompt", ""):
             return False
         return await self._browsers.has_consented(browser, checked.client, checked.redirect, checked.scopes)
@@ -200,7 +200,7 @@ class LoginFlow:
             return pages.failure_page(error.why, error.status, error.headers)
 
     def _is_our_page(self, request: WebRequest) -> bool:
-        """Whether a form comes from a page of ours, as far as the browser says."""
+        """Return whether a form comes from a page of ours, as far as the browser says."""
         if request.headers.get("origin", self._origin) != self._origin:
             return False
         return request.headers.get("sec-fetch-site", "same-origin") == "same-origin"

@@ -136,7 +136,7 @@ class ClaimRules:
         if type(subject) is not str or not 0 < len(subject) <= LONGEST_NAME or not SAYS_KIND.isdisjoint(claims):
             _check_kind(claims)
         if self._names_client and not self.client(claims):
-            raise BadToken("the token names no client, so it is no access token")
+            raise BadToken("the token names no client, so it is not an access token")
 
     def _check_tenant(self, claims: Mapping[str, Any]) -> None:
         if tenant_of(claims, self._tenants) is None:
@@ -219,7 +219,7 @@ def _any_of(said: Sequence[object], accepted: Collection[str]) -> bool:
     is_ours = False
     for each in said:
         if not isinstance(each, str):
-            raise BadToken("the audience of the token is no text")
+            raise BadToken("the audience of the token is not a string")
         if each and each in accepted:
             is_ours = True
     return is_ours
@@ -228,7 +228,7 @@ def _any_of(said: Sequence[object], accepted: Collection[str]) -> bool:
 def _check_begin(name: str, begins: Any, latest: float) -> None:
     """Refuse a token that is not valid yet, by the claim that says since when it is."""
     if type(begins) not in TIMES or not 0 <= begins < LATEST:
-        raise BadToken(f"the claim {name} is no time")
+        raise BadToken(f"the claim {name} is not a time")
     if begins > latest:
         raise BadToken("the token is not valid yet")
 
@@ -236,7 +236,7 @@ def _check_begin(name: str, begins: Any, latest: float) -> None:
 def _confirmation(said: object) -> Mapping[str, Any]:
     """Return what a token is bound to, as its claim `cnf` says."""
     if not isinstance(said, dict):
-        raise BadToken("the claim cnf is no object")
+        raise BadToken("the claim cnf is not an object")
     if said and BINDINGS.isdisjoint(said):
         raise BadToken("the token is bound to something this server cannot check")
     return said
@@ -245,7 +245,7 @@ def _confirmation(said: object) -> Mapping[str, Any]:
 def _check_kind(claims: Mapping[str, Any]) -> None:
     """Refuse what is a token for something else, though its signature and its audience are right."""
     if claims.get("typ") in ("ID", "Refresh") or claims.get("token_use") == "id":
-        raise BadToken("the token is no access token")
+        raise BadToken("the token is not an access token")
     if not ONLY_IN_ID_TOKENS.isdisjoint(claims) and RIGHTS.isdisjoint(claims):
         raise BadToken("the token is an ID token: it says who logged in, not what may be done")
     if not _name(claims, "sub") and not any(_name(claims, name) for name in CLIENT_CLAIMS):
@@ -255,5 +255,5 @@ def _check_kind(claims: Mapping[str, Any]) -> None:
 def _name(claims: Mapping[str, Any], claim: str) -> str:
     found = claims.get(claim, "")
     if type(found) is not str or len(found) > LONGEST_NAME:
-        raise BadToken(f"the claim {claim} is no name")
+        raise BadToken(f"the claim {claim} is not a name")
     return found

@@ -70,7 +70,7 @@ def read_keys(document: Mapping[str, Any]) -> KeySet:
     """Read a JSON Web Key Set; what in it is no key for signatures is left out. Raises BadToken."""
     listed = document.get("keys")
     if not isinstance(listed, list) or len(listed) > MOST_KEYS:
-        raise BadToken(f"it is no key set of at most {MOST_KEYS} keys")
+        raise BadToken(f"it is not a key set of at most {MOST_KEYS} keys")
     keys = []
     for each in listed:
         if not isinstance(each, dict):

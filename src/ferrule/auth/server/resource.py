@@ -230,7 +230,7 @@ def metadata_url(resource: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a part of a URL can be written into a challenge; a mount may have taken it from the request."""
+    """Return whether a part of a URL can be written into a challenge; a mount may have taken it from the request."""
     return text.isascii() and text.isprintable() and '"' not in text and " " not in text
 
 

@@ -385,7 +385,7 @@ class TokenVerifier(Verifier):
             require_certificate(confirmation["x5t#S256"], self._certificates.of(facts))
         bound = "jkt" in confirmation
         if shown.scheme == DPOP and not bound:
-            raise BadToken("the token is bound to no key, so it is no DPoP token")
+            raise BadToken("the token is bound to no key, so it is not a DPoP token")
         if bound and shown.scheme != DPOP:
             raise BadToken("the token is bound to a key: show it as DPoP, with a proof")
         if bound and not facts.proven:

@@ -46,7 +46,7 @@ class TaskBus:
         self._live = live
         """Tasks that run here and have not ended."""
         self._tell_changed = tell_changed
-        """Tells those who subscribed to a task at this node."""
+        """Notifies the subscribers of a task at this node."""
         self._subscriptions = subscriptions
         self._scope = scope
         self._heard = stores.bus.subscribe(TOPIC, self._told)
@@ -59,7 +59,7 @@ class TaskBus:
         return self._stores.bus.node
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         self._subscriptions.on_task_watched = None
         self._heard.close()
         for subscription in self._watched.values():

@@ -85,7 +85,7 @@ class Apps(Extension):
     @overload
     def page(self, uri: str, html: None = None, **options: Unpack[PageKeywords]) -> Callable[[F], F]: ...
     def page(self, uri: str, html: str | os.PathLike[str] | None = None, **options: Unpack[PageKeywords]) -> Any:
-        """Offer a page: its text, its file, or, as a decorator, a function that gives its text."""
+        """Offer a page: its text, its file, or, as a decorator, a function that returns its text."""
         check_page_uri(uri)
         where = f"the page {uri}"
         require_known(where, options, (*PageOptions.__struct_fields__, *RESOURCE_OPTIONS))
@@ -177,7 +177,7 @@ def _giver(uri: str, html: str | os.PathLike[str]) -> Callable[[], object]:
 
 def _check_document(uri: str, html: str) -> None:
     if not DOCUMENT.match(html, _start(html)):
-        raise SetupError(f"page {uri}: it is no document that begins with <!DOCTYPE html>; for a file give its Path")
+        raise SetupError(f"page {uri}: it is not a document that begins with <!DOCTYPE html>; for a file give its Path")
 
 
 def _start(html: str) -> int:

@@ -154,7 +154,7 @@ def read_file(path: Path, most: int) -> bytes:
     with open(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise Malformed("it is no regular file")
+            raise Malformed("it is not a regular file")
         # Looked at when it is open: what is put in its place from now on does not matter any more.
         if os.path.realpath(path) != str(path) or not os.path.samestat(status, path.stat(follow_symlinks=False)):
             raise Malformed("it lies behind a link")

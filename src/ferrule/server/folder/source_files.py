@@ -78,7 +78,7 @@ class SourceFiles:
 
     @staticmethod
     def is_private(path: Path) -> bool:
-        """Whether a file offers nothing itself: its name begins with an underscore."""
+        """Return whether a file offers nothing itself: its name begins with an underscore."""
         return path.name.startswith(PRIVATE)
 
     def forget_private(self) -> None:
@@ -113,7 +113,7 @@ class SourceFiles:
         loader = FreshLoader(name, str(path))
         spec = importlib.util.spec_from_loader(name, loader, origin=str(path))
         if spec is None:
-            raise SetupError(f"{self.shown(path)} is no Python file")
+            raise SetupError(f"{self.shown(path)} is not a Python file")
         spec.has_location = True
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

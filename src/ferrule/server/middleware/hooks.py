@@ -12,8 +12,8 @@ from ferrule.runtime.dispatch import Handler
 class Middleware:
     """What runs around calls; override what is of interest.
 
-    Every hook is given the call and how to proceed with it, and gives the result: proceed's, another, or none at all by
-    raising. Only overridden hooks are composed into a server's handlers, when it starts.
+    Every hook is given the call and how to proceed with it, and returns the result, proceed's or another, or raises.
+    Only overridden hooks are composed into a server's handlers, when it starts.
     """
 
     def joined(self, server: object) -> None:

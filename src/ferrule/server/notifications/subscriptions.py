@@ -290,7 +290,7 @@ class Subscriptions:
         return list(self._by_uri.get(uri, ()))
 
     def updated(self, uri: str, extra: dict[str, Any]) -> int:
-        """Tell everyone who listens that a resource changed; gives how many were told."""
+        """Notify subscribers that a resource changed; return how many were told."""
         subscribers = list(self._by_uri.get(uri, ()))
         if subscribers:
             notice = ChangeNotice(RESOURCE_UPDATED, {"uri": uri, **extra})
@@ -299,7 +299,7 @@ class Subscriptions:
         return len(subscribers)
 
     def changed(self, kind: str, principal: str | None = None) -> int:
-        """Tell everyone who listens, or one principal, that a list changed; gives how many were told."""
+        """Notify subscribers, or those of one principal, that a list changed; return how many were told."""
         subscribers = [subscriber for subscriber in self._to_lists if kind in subscriber.kinds]
         if principal is not None:
             subscribers = [subscriber for subscriber in subscribers if subscriber.principal == principal]
@@ -310,11 +310,11 @@ class Subscriptions:
         return len(subscribers)
 
     def listens_to_task(self, task_id: str) -> bool:
-        """Whether anyone listens to a task."""
+        """Return whether anyone listens to a task."""
         return task_id in self._by_task
 
     def tell_all(self) -> None:
-        """Tell every subscriber that whatever it listens to may have changed: notices may be lost."""
+        """Notify every subscriber of all it listens to: notices may have been lost."""
         found: dict[Subscriber, None] = dict(self._to_lists)
         for group in self._by_uri.values():
             found.update(group)
@@ -322,7 +322,7 @@ class Subscriptions:
             self.tell_all_to(subscriber)
 
     def tell_all_to(self, subscriber: Subscriber) -> None:
-        """Tell one subscriber that whatever it listens to may have changed."""
+        """Notify one subscriber of all it listens to."""
         if subscriber in self._to_lists:
             for kind in sorted(subscriber.kinds):
                 subscriber.tell(ChangeNotice(kind, {}))
@@ -330,7 +330,7 @@ class Subscriptions:
             subscriber.tell(ChangeNotice(RESOURCE_UPDATED, {"uri": uri}))
 
     def task_changed(self, task_id: str, told: Callable[[], object]) -> int:
-        """Tell everyone who listens to a task how it stands; gives how many were told."""
+        """Notify subscribers of the state of a task; return how many were told."""
         subscribers = list(self._by_task.get(task_id, ()))
         if subscribers:
             notice = ChangeNotice(TASK_CHANGED, _read(_write(told())))

@@ -162,6 +162,6 @@ def _annotations(given: ToolAnnotations | Mapping[str, Any] | None) -> ToolAnnot
     for name, value in given.items():
         ours = known.get(name, name)
         if ours not in known.values():
-            raise SetupError(f"{name!r} is no annotation of a tool: there are {', '.join(known)}")
+            raise SetupError(f"{name!r} is not an annotation of a tool: there are {', '.join(known)}")
         said[ours] = value
     return ToolAnnotations(**said)

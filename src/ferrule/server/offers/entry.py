@@ -49,7 +49,7 @@ class ToolLike(Protocol):
     def call(self, call: Call) -> Awaitable[Any]:
         """Answer a call: `call.params` has the name it is listed under, and the arguments as raw JSON.
 
-        Gives the result: a `CallToolResult`, or whatever else the era of the caller can send.
+        Returns the result: a `CallToolResult`, or whatever else the era of the caller can send.
         """
 
 
@@ -64,7 +64,7 @@ class ResourceLike(Protocol):
     def read(self, uri: str, call: Call) -> Awaitable[Any]:
         """Read a URI for a call, which may be one of a tool whose handler reads.
 
-        Gives the result: a `ReadResourceResult`, or whatever else the era of the caller can send.
+        Returns the result: a `ReadResourceResult`, or whatever else the era of the caller can send.
         """
 
 
@@ -79,22 +79,22 @@ class PromptLike(Protocol):
     def get(self, call: Call) -> Awaitable[Any]:
         """Answer a request for it: `call.params` has the name it is listed under, and the arguments.
 
-        Gives the result: a `GetPromptResult`, or whatever else the era of the caller can send.
+        Returns the result: a `GetPromptResult`, or whatever else the era of the caller can send.
         """
 
 
 def is_tool(given: object) -> TypeGuard[ToolLike]:
-    """Whether something says itself that it is a tool."""
+    """Return whether something says itself that it is a tool."""
     return isinstance(getattr(given, "tool", None), Tool) and isinstance(given, ToolLike)
 
 
 def is_resource(given: object) -> TypeGuard[ResourceLike]:
-    """Whether something says itself that it is a resource or a template."""
+    """Return whether something says itself that it is a resource or a template."""
     return isinstance(getattr(given, "resource", None), Resource | ResourceTemplate) and isinstance(given, ResourceLike)
 
 
 def is_prompt(given: object) -> TypeGuard[PromptLike]:
-    """Whether something says itself that it is a prompt."""
+    """Return whether something says itself that it is a prompt."""
     return isinstance(getattr(given, "prompt", None), Prompt) and isinstance(given, PromptLike)
 
 

@@ -91,7 +91,7 @@ class Mount:
         self.host.use_versions()
 
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
-        """Tell whoever listens to the host that a resource changed."""
+        """Notify subscribers of the host that a resource changed."""
         self.host.updated(self.point.placed(uri), extra)
 
     def recompose(self) -> None:
@@ -202,7 +202,7 @@ class Branch:
         return self._adopt(self._mount.adopted(entry, key), self._rename(key))
 
     def _holds(self, key: str) -> bool:
-        """Whether the host still offers what was taken over: it may have removed that, and offer its own."""
+        """Return whether the host still offers what was taken over: it may have removed that, and offer its own."""
         held: Any = self._target.registered.get(self._taken[key])
         return held is not None and bool(held.mount_path) and held.mount_path[0][0] is self._mount.point
 
@@ -213,11 +213,11 @@ class Branch:
                 self.exchanged(key, self._source.registered[key])
 
     def follow(self) -> None:
-        """Learn of changes."""
+        """Begin to follow changes."""
         self._source.followers.append(self)
 
     def leave(self) -> None:
-        """Learn of no more changes and let go of every entry."""
+        """Follow changes no more, and release every entry."""
         if self in self._source.followers:
             self._source.followers.remove(self)
         for key in list(self._taken):

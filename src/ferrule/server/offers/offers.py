@@ -103,12 +103,12 @@ class Offers:
     # -- changes
 
     def changed(self, kind: str) -> None:
-        """Tell whoever listens that a list changed."""
+        """Notify subscribers that a list changed."""
         self._on_change()
         self.services.changes.list_changed(kind)
 
     def updated(self, uri: str, extra: dict[str, Any]) -> None:
-        """Tell whoever listens that a resource changed, also where this server is mounted."""
+        """Notify subscribers that a resource changed, also where this server is mounted."""
         self.resources.forget(uri)
         self.services.changes.updated(uri, {"_meta": extra} if extra else {})
         for holder in self.mounted_in:

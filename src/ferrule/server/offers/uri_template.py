@@ -254,7 +254,7 @@ def _parse_expression(pattern: str, opened: int, closed: int) -> Expression:
             _refuse(pattern, "a variable without a name", opened)
         found = VARIABLE.fullmatch(spec)
         if found is None:
-            _refuse(pattern, f"{spec[:40]!r} is no variable", opened)
+            _refuse(pattern, f"{spec[:40]!r} is not a valid variable", opened)
         variables.append(Variable(found[1], bool(found[2]), int(found[3] or 0)))
     return Expression(OPERATORS[symbol], tuple(variables), opened)
 
@@ -365,7 +365,7 @@ def _pivot(slots: Sequence[Slot], literals: Sequence[str], pattern: str) -> int:
 
 
 def _ends_surely(slot: Slot, literal: str, neighbour: Slot) -> bool:
-    """Whether the first literal that follows a slot is where the slot ends."""
+    """Return whether the first literal that follows a slot is where the slot ends."""
     if any(mark in literal for mark in slot.excluded):
         return True
     return set(neighbour.excluded) <= set(slot.excluded)

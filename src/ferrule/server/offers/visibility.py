@@ -120,7 +120,7 @@ class Visibility:
             holder.protect()
 
     def notice(self, entry: Entry) -> None:
-        """Learn of something that is offered: some say themselves who sees them."""
+        """Called when something is offered: some entries say themselves who sees them."""
         if entry.scopes:
             self.protect()
         if entry.visible is not None:

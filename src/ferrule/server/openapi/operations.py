@@ -156,7 +156,7 @@ class _Arguments:
         wanted = set(re.findall(r"\{([^{}]+)\}", self._place))
         missing = sorted(wanted - given)
         if missing:
-            raise SetupError(f"{self._place}: the path names {missing[0]!r}, which is no parameter")
+            raise SetupError(f"{self._place}: the path names {missing[0]!r}, which is not a parameter")
 
     def read_body(self, given: object) -> Body | None:
         """Return the body: the members of an object become arguments of their own, anything else is one argument."""

@@ -128,7 +128,7 @@ def _check_others(operation: Operation, segments: list[str]) -> None:
 
 
 def _reaches(segments: list[str], template: str) -> bool:
-    """Whether a server could take a path for one of the template, which has as many segments."""
+    """Return whether a server could take a path for one of the template, which has as many segments."""
     for segment, wanted in zip(segments, template.split("/"), strict=True):
         text = unquote(segment).casefold()
         before, variable, rest = wanted.casefold().partition("{")
@@ -155,7 +155,7 @@ def paths_beside(operation: Operation, left_out: Iterable[Operation]) -> tuple[s
 
 
 def _may_become(own: list[str], other: list[str]) -> bool:
-    """Whether arguments could make a path of one template into one of another, which has as many segments."""
+    """Return whether arguments could make a path of one template into one of another, which has as many segments."""
     fills_literal = False
     for ours, theirs in zip(own, other, strict=True):
         if ours == theirs:

@@ -32,7 +32,7 @@ class OpenApiRule(Struct, frozen=True):
             re.compile(self.pattern)
         except re.error as reason:
             raise SetupError(
-                f"the pattern {self.pattern!r} of an OpenApiRule is no regular expression: {reason}"
+                f"the pattern {self.pattern!r} of an OpenApiRule is not a valid regular expression: {reason}"
             ) from None
 
     def fits(self, operation: Operation) -> bool:
@@ -70,7 +70,7 @@ class ImportOptions(Struct, frozen=True, kw_only=True):
     names: Mapping[str, str] = {}
     """Names by the operation's id or by its place (`GET /pets`)."""
     adjust: Adjust | None = None
-    """Changes the options of each tool; gives None to leave it out."""
+    """Changes the options of each tool; returns None to leave it out."""
     forward_headers: Collection[str] = ()
     """Headers of the MCP request that go on to the API; none by default."""
     output_schemas: bool = True

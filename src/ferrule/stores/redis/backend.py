@@ -229,7 +229,7 @@ class RedisBackend:
         """Run a script on the lane of its first key and return the reply; errors are those of `execute`."""
         return await self.execute(keys[0], "EVALSHA", script.sha, len(keys), *keys, *arguments)
 
-    async def run_mended(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
+    async def run_cleaning(self, script: Script, keys: Sequence[str], *arguments: Any) -> Any:
         """Run a script; where a key has another type of value, set that aside and run the script again."""
         try:
             return await self.run(script, keys, *arguments)

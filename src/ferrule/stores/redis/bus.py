@@ -111,7 +111,7 @@ class RedisBus:
     async def _opened(self) -> None:
         # There is an inbox before anything can be sent to it; without Redis, as soon as it can be reached.
         with contextlib.suppress(StoreUnavailable):
-            _, number, last = await self._redis.run_mended(OPEN_INBOX, self._keys, *self._about_us)
+            _, number, last = await self._redis.run_cleaning(OPEN_INBOX, self._keys, *self._about_us)
             self._number = int(number)
             self._last = last
         self._task = asyncio.get_running_loop().create_task(self._follow())

@@ -34,7 +34,7 @@ class RedisNodes:
     async def renew(self, node: str, about: bytes, ttl: float) -> bool:
         """Take or extend a lease, and keep what the node says about itself. Return whether it still had one."""
         keys = [self._redis.key("n", node), self._all]
-        had = await self._redis.run_mended(RENEW, keys, node, about, round(ttl * 1000))
+        had = await self._redis.run_cleaning(RENEW, keys, node, about, round(ttl * 1000))
         self._redis.written()
         return bool(had)
 
@@ -52,7 +52,7 @@ class RedisNodes:
 
     async def living(self) -> dict[str, bytes]:
         """Return all living nodes and what they say about themselves."""
-        found = await self._redis.run_mended(LIVING, [self._all], self._redis.key("n"), MOST_NODES)
+        found = await self._redis.run_cleaning(LIVING, [self._all], self._redis.key("n"), MOST_NODES)
         living = {}
         for position in range(0, len(found), 2):
             living[found[position].decode()] = found[position + 1]
@@ -71,18 +71,18 @@ class RedisDirectory:
     async def put(self, kind: str, name: str, entry: DirectoryEntry) -> bool:
         """Keep an entry. Return False where a living node other than its own has the name."""
         arguments = (name, entry.node, entry.record, self._redis.key("n"), MOST_ENTRIES)
-        kept = await self._redis.run_mended(PUT_ENTRY, self._keys(kind), *arguments)
+        kept = await self._redis.run_cleaning(PUT_ENTRY, self._keys(kind), *arguments)
         if kept < 0:
             raise Busy(f"Busy: {MOST_ENTRIES} entries of this kind are there already")
         return bool(kept)
 
     async def drop(self, kind: str, name: str, node: str) -> None:
         """Take out the entry of a node; harmless when the name is free or another's."""
-        await self._redis.run_mended(DROP_ENTRY, self._keys(kind), name, node)
+        await self._redis.run_cleaning(DROP_ENTRY, self._keys(kind), name, node)
 
     async def entries(self, kind: str) -> dict[str, DirectoryEntry]:
         """Return the entries of a kind whose nodes live."""
-        found = await self._redis.run_mended(ENTRIES, self._keys(kind), self._redis.key("n"))
+        found = await self._redis.run_cleaning(ENTRIES, self._keys(kind), self._redis.key("n"))
         entries = {}
         for position in range(0, len(found), 3):
             name, node, record = found[position : position + 3]
@@ -99,7 +99,7 @@ class RedisLimits:
     async def lease(self, name: str, rate: float, burst: float, wanted: float) -> float:
         """Take up to so many tokens out of a bucket. Return how many there were."""
         key = self._redis.key("l", name)
-        return float(await self._redis.run_mended(LEASE_TOKENS, [key], rate, burst, wanted))
+        return float(await self._redis.run_cleaning(LEASE_TOKENS, [key], rate, burst, wanted))
 
 
 class RedisLocks:
@@ -116,8 +116,8 @@ class RedisLocks:
 
     async def renew(self, name: str, token: int, ttl: float) -> bool:
         """Hold a lock for longer. Return False where it is not held with this token."""
-        return bool(await self._redis.run_mended(RENEW_LOCK, [self._redis.key("k", name)], token, round(ttl * 1000)))
+        return bool(await self._redis.run_cleaning(RENEW_LOCK, [self._redis.key("k", name)], token, round(ttl * 1000)))
 
     async def release(self, name: str, token: int) -> bool:
-        """Give a lock back. Return False where it is not held with this token."""
-        return bool(await self._redis.run_mended(RENEW_LOCK, [self._redis.key("k", name)], token))
+        """Release a lock. Return False where it is not held with this token."""
+        return bool(await self._redis.run_cleaning(RENEW_LOCK, [self._redis.key("k", name)], token))

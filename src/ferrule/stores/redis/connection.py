@@ -72,7 +72,7 @@ class Address:
             # The message repeats no more of the address than its scheme: it may hold a password.
             scheme = url.partition("://")[0][:16]
             raise SetupError(
-                f"this is no address of a Redis (scheme {scheme!r}): write redis://[user:password@]host:port/number, "
+                f"this is no Redis URL (scheme {scheme!r}): write redis://[user:password@]host:port/number, "
                 "rediss:// for TLS, or unix://path"
             ) from error
         kept = self._pool.connection_kwargs

@@ -385,5 +385,5 @@ async def _has_unread(connection: AbstractConnection) -> bool:
 
 
 def is_wrong_type(error: Exception) -> bool:
-    """Whether Redis refused a command because something else is kept under its key."""
+    """Return whether Redis refused a command because something else is kept under its key."""
     return word_of(error) == "WRONGTYPE" or "WRONGTYPE" in str(error)

@@ -109,7 +109,7 @@ class RedisTasks:
             ttl = max(1, round(task.ttl * 1000))
         most = self._max_per_owner if task.owner else self._max_tasks
         arguments = (_checked(encode_task(task)), task.status, _member(task.created, task.id), ttl, most)
-        if not await self._redis.run_mended(CREATE_TASK, keys, *arguments, self._key("")):
+        if not await self._redis.run_cleaning(CREATE_TASK, keys, *arguments, self._key("")):
             raise Busy(FULL)
 
     async def get(self, task_id: str, now: float) -> StoredTask | None:
