@@ -91,3 +91,16 @@ def test_a_loop_that_was_closed_while_it_started_blocks_no_other() -> None:
 
     asyncio.run(leave())
     assert lifetime.users == 0
+
+
+def test_a_coroutine_that_is_collected_after_its_loop_was_closed_can_leave() -> None:
+    log: list[str] = []
+
+    async def start(stack: AsyncExitStack) -> None:
+        stack.callback(log.append, "ended")
+
+    lifetime = CountedLifetime(start)
+    asyncio.run(lifetime.enter())
+    with pytest.raises(StopIteration):
+        lifetime.leave().send(None)  # as the collector does: no loop runs
+    assert (log, lifetime.users) == (["ended"], 0)

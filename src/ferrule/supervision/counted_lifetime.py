@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from ferrule.supervision.event_loop import running_loop
+
 
 class CountedLifetime:
     """Counts the users of something that lives as long as it has any."""
@@ -43,9 +45,12 @@ class CountedLifetime:
                 await ends.aclose()
 
     def _lock_here(self) -> asyncio.Lock:
-        """Return the lock of the running loop: one that was closed may have left its own locked."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
+        """Return the lock of the running loop: one that was closed may have left its own locked.
+
+        No loop runs where a coroutine of a closed one is collected and leaves: then the last lock will do.
+        """
+        loop = running_loop()
+        if loop is not None and self._loop is not loop:
             self._lock = asyncio.Lock()
             self._loop = loop
         return self._lock
