@@ -222,7 +222,7 @@ class ResourceKeywords(TypedDict, total=False):
     hide_without: bool
     """Whether it does not exist for a caller without the scopes."""
     contents_meta: Mapping[str, object] | None
-    """The metadata of what is read, where it gives none of its own."""
+    """The metadata of what is read, where the result has none of its own."""
 
 
 class PromptKeywords(TypedDict, total=False):

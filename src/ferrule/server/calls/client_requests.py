@@ -87,7 +87,7 @@ class ClientRequests:
         return read_elicitation((await self._learn([question]))[0], schema)
 
     async def ask(self, message: str, schema: object = None, *, key: str = "") -> Any:
-        """Ask the client's user and give the value; raises Declined when there is none."""
+        """Ask the client's user and return the value; raise Declined when there is none."""
         answer = await self.elicit(message, schema, key=key)
         if answer.action != "accept":
             raise Declined(answer.action)

@@ -328,7 +328,7 @@ class Context(ClientRequests, Generic[State]):
         await self.log("error", data, logger)
 
     async def _breathe(self) -> None:
-        """Let others run now and then: a handler that only tells, and is not heard, would hold the loop for ever."""
+        """Yield to the event loop now and then: a handler that only reports would hold it for ever."""
         if self._outer_services.links.owes_a_turn(self._call):
             await asyncio.sleep(0)
 

@@ -68,7 +68,7 @@ class KeptResults:
         return min(LARGEST_KEPT, self.max_bytes // SHARE)
 
     def keep(self, owner: Hashable, body: bytes | Callable[[], bytes], mime_type: str) -> str:
-        """Keep a result and give its URI, which nobody can guess; raises Oversized for one that is too large."""
+        """Keep a result and return its URI, which nobody can guess; raises Oversized for one that is too large."""
         size = len(body) if isinstance(body, bytes) else 0
         if size > self.largest:
             raise Oversized(size, self.largest)

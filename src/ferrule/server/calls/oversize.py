@@ -67,7 +67,7 @@ class SizePolicy(Struct, frozen=True):
 
     @property
     def budget(self) -> Budget:
-        """How much a generator may give before it is stopped."""
+        """How much a generator may yield before it is stopped."""
         if self.kind == "spill":
             return Budget(LARGEST_KEPT)
         return Budget(self.limit, ends=self.kind == "truncate")
@@ -100,7 +100,7 @@ def policy_of(settings: ServerSettings, options: Sizes, binding: Binding, name: 
 
 
 WHOLE_MESSAGE = Budget(MAX_MESSAGE_SIZE)
-"""What a generator may give where nothing is said."""
+"""How much a generator may yield where nothing is said."""
 
 
 def _cut(result: CallToolResult, size: int, limit: int) -> CallToolResult:

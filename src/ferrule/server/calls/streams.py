@@ -56,7 +56,7 @@ def _bytes_in(text: str) -> int:
 
 
 MOST_PARTS = 100_000
-"""How many parts a generator may give that are not text, or are empty: those of no size would never end."""
+"""How many parts a generator may yield that are not text, or are empty: those of no size would never end."""
 
 FEW_TEXTS = 1000
 """So many short texts are joined into one, which takes less room."""
@@ -71,14 +71,14 @@ class Progress(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """How much a generator may give: over it, its result ends there, or the call fails."""
+    """How much a generator may yield: over it, its result ends there, or the call fails."""
 
     size: int
     ends: bool = False
 
 
 class Parts:
-    """What a generator gave so far."""
+    """What a generator has yielded so far."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget

@@ -19,7 +19,7 @@ from ferrule.server.calls.streams import Progress
 from ferrule.server.functions.binder import Binding, InvalidOutput, Violation, holds_just
 
 RESULT_TYPES = (*CONTENT_TYPES, CallToolResult, ToolResult, Media, Progress)
-"""What a tool may give that is not data of its own."""
+"""What a tool may return that is not data of its own."""
 
 TO_BE_MADE = (ToolResult, Media, list, tuple)
 """What is, or may hold, something that is still to be made or read."""

@@ -84,7 +84,7 @@ class Extension:
         required: bool | None = None,
         read_only: bool = False,
     ) -> Callable[[F], F]:
-        """Answer a method: the function gets its params, a Context if it takes one, and what providers give."""
+        """Answer a method: the function gets its params, a Context if it takes one, and the values of its providers."""
         self._check_new(name, METHODS, self.methods, "method")
         row = Method(name, params, result, handshake=self.handshake, read_only=read_only)
 

@@ -65,12 +65,12 @@ class Binding:
 
     @property
     def is_async(self) -> bool:
-        """Whether `invoke` gives a coroutine."""
+        """Whether `invoke` returns a coroutine."""
         return self.signature.is_async
 
     @property
     def streams(self) -> bool:
-        """Whether `invoke` gives a generator."""
+        """Whether `invoke` returns a generator."""
         return self.signature.is_generator or self.signature.is_async_generator
 
     @property

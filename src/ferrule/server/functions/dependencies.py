@@ -30,7 +30,7 @@ UNNAMED_CONTEXT = "context of the providers"
 
 
 class ProviderKind(Struct, frozen=True, kw_only=True):
-    """How a provider gives its value."""
+    """How the value of a provider is made."""
 
     make: Callable[..., Any]
     """What to call: the provider itself, or the context manager its generator makes."""

@@ -9,7 +9,7 @@ from ferrule.errors import SetupError
 
 
 class Dependency:
-    """A parameter's wish for what a provider gives."""
+    """A parameter's wish for the value of a provider."""
 
     __slots__ = ("inline", "provider", "use_cache")
 
@@ -22,7 +22,7 @@ class Dependency:
 
 
 def Depends(provider: Callable[..., Any], *, use_cache: bool = True, inline: bool = False) -> Any:  # noqa: N802
-    """Fill a parameter with what a provider gives: `db: Db = Depends(get_db)`, or `Annotated[Db, Depends(get_db)]`.
+    """Fill a parameter with the value of a provider: `db: Db = Depends(get_db)`, or `Annotated[Db, Depends(get_db)]`.
 
     One provider runs once a call, whoever asks for it, unless `use_cache=False`. A plain function runs in a worker
     thread, with `inline=True` in the event loop.

@@ -78,7 +78,7 @@ class Signature(msgspec.Struct, frozen=True):
     returns: Any
     dependencies: dict[str, Dependency] = {}
     wraps_async: bool = False
-    """Whether it is a plain function around a coroutine function, as decorators make them: it may give a coroutine."""
+    """Whether it is a plain function around a coroutine function, as decorators make: it may return a coroutine."""
     made: dict[str, Any] | None = None
     """What was made of it, for all functions that share it; None where it is not cached."""
 

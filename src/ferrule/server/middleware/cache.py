@@ -102,7 +102,7 @@ class Caching(Middleware):
         return await self._through(call, proceed, ("resource", call.params.uri, b""))
 
     def _keeps(self, call: Call) -> bool:
-        """Return whether what a tool gives is kept; of one that the caller does not see, nothing is told."""
+        """Return whether the results of a tool are kept; of one that the caller does not see, nothing is told."""
         name = call.params.name
         offers = self._offers
         if offers is None:

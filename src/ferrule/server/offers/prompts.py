@@ -151,7 +151,7 @@ class FunctionPrompt(PromptEntry):
                 self.required.append(argument.name)
 
     async def answer(self, call: Call, outer: Services) -> GetPromptResult:
-        """Run the function and make messages of what it gives."""
+        """Run the function and make messages of its value."""
         arguments = call.params.arguments
         context = None
         if self.context is not None:

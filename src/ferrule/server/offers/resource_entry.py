@@ -64,7 +64,7 @@ class ResourceOptions(Struct, frozen=True, kw_only=True):
     hide_without: bool = False
     """Whether it does not exist for a caller without the scopes."""
     contents_meta: Mapping[str, object] | None = None
-    """The metadata of what is read, where it gives none of its own."""
+    """The metadata of what is read, where the result has none of its own."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -108,7 +108,7 @@ def _pattern(uri: str) -> Pattern:
 
 
 class FastRead:
-    """How a resource is read where awaiting its function and writing the text it gives is all there is to do."""
+    """How a resource is read where awaiting its function and writing the text it returns is all there is to do."""
 
     __slots__ = ("finish", "run", "write")
 
@@ -208,7 +208,7 @@ class FunctionResource(ResourceEntry):
         self.fast_path = self._find_fast_path()
 
     async def read(self, uri: str, variables: Mapping[str, Any], call: Call | None) -> ReadResourceResult:
-        """Run the function and make contents of what it gives."""
+        """Run the function and make contents of its value."""
         context = None
         if self.context is not None and call is not None:
             context = self.context(call, self.services)

@@ -263,7 +263,7 @@ class FunctionTool(ToolEntry):
         return self._results
 
     async def answer(self, call: Call) -> CallToolResult:
-        """Run the function in its own way and make a result of what it gives."""
+        """Run the function in its own way and make a result of its value."""
         context = None
         if self.context is not None:
             context = self.context(call, self.services)

@@ -324,7 +324,7 @@ LET_THROUGH = (
 
 
 async def _contained(work: Awaitable[Any]) -> tuple[Any, BaseException | None]:
-    """Wait for work; give what it raises instead of raising it, so that no SystemExit ends the loop."""
+    """Wait for work; return what it raises instead of raising it, so that no SystemExit ends the loop."""
     try:
         return await work, None
     except BaseException as error:

@@ -91,7 +91,7 @@ class WebClient(Protocol):
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> Response:
-        """Send a request and give the whole answer."""
+        """Send a request and return the whole answer."""
 
 
 def offer(server: Application, document: Document, client: WebClient, options: ImportOptions) -> None:

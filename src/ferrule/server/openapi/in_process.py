@@ -37,7 +37,7 @@ class InProcess:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, content: bytes | None = None
     ) -> InProcessResponse:
-        """Send a request and give the whole answer."""
+        """Send a request and return the whole answer."""
         path, _, query = url.partition("?")
         lines = {"host": "localhost", **{name.lower(): value for name, value in (headers or {}).items()}}
         if content is not None:

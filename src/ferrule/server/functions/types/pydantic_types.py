@@ -58,7 +58,7 @@ def is_pydantic_dataclass(type_: object) -> bool:
 
 
 def is_field(value: object) -> bool:
-    """Return whether a value is what `pydantic.Field` gives."""
+    """Return whether a value is what `pydantic.Field` returns."""
     return type(value).__name__ == "FieldInfo" and type(value).__module__ == "pydantic.fields"
 
 

@@ -19,7 +19,7 @@ class Writer(Protocol):
         """Describe a type."""
 
     def define(self, type_: object, make: Callable[[], Schema]) -> Schema:
-        """Describe a type that may refer to itself, once, and give a reference to it."""
+        """Describe a type that may refer to itself, once, and return a reference to it."""
 
     def node(self, node: object) -> Schema:
         """Describe what msgspec knows of a type."""
