@@ -197,6 +197,7 @@ REASONS: dict[str, tuple[str, ...]] = {
         "ferrule.validation.patterns.CACHE_SIZE",
         "ferrule.workers.pipe.READ_SIZE",
     ),
+    "from when on something slow is logged": ("ferrule.server.calls.execution.LONGEST_INLINE",),
     "the size of a thing that is observed, no bound": (
         "ferrule.telemetry.observer.ObservedNotification(size=…)",
         "ferrule.telemetry.observer.ObservedRequest(size=…)",

@@ -425,3 +425,22 @@ async def test_a_handler_in_a_thread_learns_that_the_server_stops(era):
         with pytest.raises(PeerError, match="stopped before"):
             await call
         assert await asyncio.to_thread(told.wait, 10)
+
+
+async def test_an_inline_tool_that_holds_the_loop_for_long_is_named_in_the_log(caplog):
+    app = Server("slow")
+
+    @app.tool(inline=True)
+    def nap(seconds: float) -> str:
+        time.sleep(seconds)
+        return "awake"
+
+    async with pair(app) as client:
+        await client.call_tool("nap", {"seconds": 0})
+        assert not caplog.records
+        for _ in range(3):
+            await client.call_tool("nap", {"seconds": 0.06})
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2, "each time their number has doubled"
+    assert all("the tool nap is inline and held the event loop for 0.0" in line for line in told)
+    assert "inline=True" in told[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import cached_property, partial
+from time import monotonic
 from typing import Any
 
 from ferrule.errors import SetupError
@@ -13,8 +15,13 @@ from ferrule.server.calls.streams import Budget, drained, drained_in_place, drai
 from ferrule.server.calls.threads import Bulkhead, Threads
 from ferrule.server.functions.binder import Binding
 
+logger = logging.getLogger("ferrule.tools")
+
 Run = Callable[[Any, Any], Awaitable[Any]]
 """Runs a function with raw arguments and a context, and returns its value."""
+
+LONGEST_INLINE = 0.05
+"""Seconds for which an inline function may hold the event loop before that is logged."""
 
 
 class ConcurrencyLimits:
@@ -54,7 +61,7 @@ def run_for(
         # The coroutine outlives the thread, so the concurrency limit wraps both.
         run = _awaited(partial(bulkhead.run, binding.invoke))
     else:
-        run = _in_loop(binding, budget)
+        run = _in_loop(binding, budget, limits.what)
     if limits.max_concurrent is None:
         return run, None
     slots = Slots(limits.max_concurrent, limits.max_waiting, limits.what)
@@ -99,7 +106,28 @@ async def value_of(binding: Binding, bulkhead: Bulkhead | None, raw: bytes, cont
     return value
 
 
-def _in_loop(binding: Binding, budget: Budget) -> Run:
+class InlineWatch:
+    """Logs that an inline function is too slow to be inline."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._count = 0
+
+    def held_loop(self, seconds: float) -> None:
+        """Log that a call held the event loop, each time their number has doubled."""
+        self._count += 1
+        count = self._count
+        if count & (count - 1) == 0:
+            logger.warning(
+                "%s is inline and held the event loop for %.2f s (%d calls so far): nobody else is served meanwhile; "
+                "without inline=True it runs in a thread",
+                self._what,
+                seconds,
+                count,
+            )
+
+
+def _in_loop(binding: Binding, budget: Budget, what: str) -> Run:
     invoke = binding.invoke
     if binding.signature.is_async_generator:
         return lambda arguments, context: drained(invoke(arguments, context), context, budget)
@@ -108,8 +136,16 @@ def _in_loop(binding: Binding, budget: Budget) -> Run:
     if binding.is_async:
         return invoke
 
+    watch = InlineWatch(what)
+
     async def run(arguments: Any, context: Any) -> Any:
-        return invoke(arguments, context)
+        began = monotonic()
+        try:
+            return invoke(arguments, context)
+        finally:
+            seconds = monotonic() - began
+            if seconds > LONGEST_INLINE:
+                watch.held_loop(seconds)
 
     if binding.signature.wraps_async:
         return _awaited(run)
