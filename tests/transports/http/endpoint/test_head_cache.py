@@ -436,6 +436,28 @@ def test_a_proof_of_possession_is_for_one_request_and_its_head_is_not_remembered
     scene(play, roll)
 
 
+def test_a_session_is_not_served_to_another_sender_of_the_same_head_however_often_it_asks() -> None:
+    """A verdict that was found to be of another sender holds for none of the next requests (SES-04)."""
+    roll = Roll()
+    roll.keep = 10.0
+    now = [1000.0]
+
+    async def run() -> None:
+        doors = HttpEndpoint(site(roll).host, EndpointSettings(), bound_to="127.0.0.1", clock=lambda: now[0])
+        await doors.start()
+        connection = session(doors)[0]
+        assert connection.post(call(1, "me")).json["result"]["content"][0]["text"] == "roll#ada"
+        roll.verdict = Principal(issuer="roll", subject="bob")
+        now[0] += 11
+        assert [connection.post(call(number, "me")).status for number in (2, 3, 4)] == [404, 404, 404]
+        roll.verdict = Principal(issuer="roll", subject="ada")
+        now[0] += 11
+        assert connection.post(call(5, "me")).json["result"]["content"][0]["text"] == "roll#ada"
+        await doors.close()
+
+    run_in_virtual_time(run())
+
+
 def test_a_verdict_for_all_connections_keeps_nothing_of_a_request_that_failed() -> None:
     class Failing:
         draining = False

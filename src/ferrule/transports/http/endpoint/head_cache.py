@@ -236,10 +236,11 @@ class ExpiringVerdict:
         self._callers.verify(request, responder, self._verified, self._facts)
 
     def _verified(self, request: HttpRequest, responder: Responder) -> None:
-        self._expires = request.verdict_expires
         if self._verdict.renew(request.identity):
+            self._expires = request.verdict_expires
             self._verdict.take(request, responder)
         else:
+            # The verdict stays expired: it is of another sender than the head has now.
             self._judge(request, responder)
 
 
