@@ -575,6 +575,30 @@ def test_arguments_of_one_name_are_told_apart() -> None:
     assert (told["url"], told["content"]) == ("/it/1?id=2", '{"id":"three"}')
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/json"])
+def test_a_parameter_named_body_is_not_sent_as_the_body(kind: str) -> None:
+    said = {
+        "parameters": [{"name": "body", "in": "query", "schema": {}}],
+        "requestBody": {"content": {kind: {"schema": {"type": "string"}}}},
+    }
+    told = asked(said, {"body": "shown", "body__body": "sent"})
+    assert (told["url"], told["content"].strip('"')) == ("/it?body=shown", "sent")
+    told = asked(said, {"body": "shown"})
+    assert (told["url"], told["content"]) == ("/it?body=shown", "")
+
+
+def test_arguments_whose_longer_names_are_taken_too_have_longer_ones_still() -> None:
+    names = [("id", "path"), ("id", "query"), ("id__query", "query"), ("id__body", "query")]
+    said = {
+        "parameters": [{"name": name, "in": place, "schema": {}} for name, place in names],
+        "requestBody": {"content": {"application/json": {"schema": {"properties": {"id": {}, "id__query": {}}}}}},
+    }
+    given = {"id__path": 1, "id__query": 2, "id__query__query": 3, "id__body": 4, "id": 5, "id__query__body": 6}
+    told = asked(said, given, "/it/{id}")
+    assert told["url"] == "/it/1?id=2&id__query=3&id__body=4"
+    assert json.loads(told["content"]) == {"id": 5, "id__query": 6}
+
+
 def test_bodies_of_other_kinds() -> None:
     def body(kind: str, schema: Any = None) -> dict[str, Any]:
         return {"requestBody": {"required": True, "content": {kind: {"schema": schema or {}}}}}

@@ -40,6 +40,8 @@ class Body(Struct, frozen=True):
     media_type: str
     fields: Mapping[str, str] | None
     """Its members by argument; None when the body is one argument."""
+    whole: str = ""
+    """That argument."""
     binary: frozenset[str] = frozenset()
     """The arguments that are base64 here and bytes there."""
 
@@ -133,8 +135,14 @@ class _Arguments:
             argument = name
             if names.count(name) > 1:
                 argument = f"{name}__{place}"
-            self._add_parameter(argument, place, name, said)
+            self._add_parameter(self._free(argument, place), place, name, said)
         self._check_path({name for place, name in found if place == "path"})
+
+    def _free(self, name: str, place: str) -> str:
+        """Return a name that no argument has yet: the given one, or one that says where it goes."""
+        while name in self._properties:
+            name = f"{name}__{place}"
+        return name
 
     def _add_parameter(self, argument: str, place: str, name: str, said: Mapping[str, Any]) -> None:
         contents: dict[str, Any] = said.get("content") or {}
@@ -178,21 +186,17 @@ class _Arguments:
         fields: dict[str, str] = {}
         binary: set[str] = set()
         for name, part in properties.items():
-            argument = name
-            if name in self._properties:
-                argument = f"{name}__{BODY}"
+            argument = self._free(name, BODY)
             fields[argument] = name
             self._properties[argument] = self._schemas.part(part, "request", self._needed)
             if required and name in wanted:
                 self._required.append(argument)
             if self._is_binary(part):
                 binary.add(argument)
-        return Body(media_type, fields, frozenset(binary))
+        return Body(media_type, fields, binary=frozenset(binary))
 
     def _add_whole(self, schema: object, media_type: str, required: bool, description: object) -> Body:
-        argument = BODY
-        if BODY in self._properties:
-            argument = f"{BODY}__{BODY}"
+        argument = self._free(BODY, BODY)
         binary: frozenset[str] = frozenset()
         if _is_json(media_type) or media_type.startswith("text/") or media_type in FORMS:
             written = self._schemas.part(schema, "request", self._needed)
@@ -204,7 +208,7 @@ class _Arguments:
         self._properties[argument] = written
         if required:
             self._required.append(argument)
-        return Body(media_type, None, binary)
+        return Body(media_type, None, argument, binary)
 
     def _members(self, schema: object) -> tuple[dict[str, Any], set[str]] | None:
         """Return the properties of an object and which are required; None for anything that is not plainly one."""

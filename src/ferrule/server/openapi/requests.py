@@ -281,8 +281,8 @@ def _content(body: Body | None, arguments: Mapping[str, object]) -> tuple[bytes 
 
 
 def _whole(body: Body, arguments: Mapping[str, object], kind: str) -> tuple[bytes | None, str]:
-    argument = next((name for name in ("body", "body__body") if name in arguments), None)
-    if argument is None:
+    argument = body.whole
+    if argument not in arguments:
         return None, ""
     value = arguments[argument]
     if argument in body.binary:
