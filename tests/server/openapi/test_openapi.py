@@ -25,9 +25,12 @@ from pydantic import BaseModel
 
 from ferrule import Client, OpenApiRule, PeerError, Server, SetupError, ToolError
 from ferrule.server.openapi.answers import refusal_of
+from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.importer import Names
 from ferrule.server.openapi.in_process import InProcess
+from ferrule.server.openapi.operations import Operation, read_operation
 from ferrule.server.openapi.requests import DOTS, SEPARATOR
+from ferrule.server.openapi.schemas import COMPONENT, Schemas
 from ferrule.testing import ERAS
 
 
@@ -933,3 +936,29 @@ def test_a_name_is_found_at_once_however_many_operations_have_it(identity: str) 
         names.name(SimpleNamespace(identity=shared, place="", method="GET", path="/a"))  # type: ignore[arg-type]
     assert time.process_time() - before < 10.0
     assert len(names._taken) == count
+
+
+def read(said: dict[str, Any], schemas: dict[str, Any]) -> Operation:
+    document = Document(described(paths={"/x": {"get": said}}, components={"schemas": schemas}))
+    return read_operation(document, Schemas(document), *next(document.operations()))
+
+
+def test_schemas_whose_names_are_alike_are_numbered_in_a_step_each() -> None:
+    """`!` and `#` are no characters of a name of ours, so all of these have one name."""
+    count = 5000
+    names = ["S" + f"{number:013b}".replace("0", "!").replace("1", "#") for number in range(count)]
+    choices = [{"$ref": COMPONENT + name} for name in names]
+    said = {"parameters": [{"name": "p", "in": "query", "schema": {"anyOf": choices}}]}
+    before = time.process_time()
+    schema = read(said, {name: {"type": "string"} for name in names}).input_schema
+    assert time.process_time() - before < 5.0
+    alike = "S" + "_" * 13
+    assert set(schema["$defs"]) == {alike, *(f"{alike}_{number}" for number in range(2, count + 1))}
+
+
+def test_each_of_many_parameters_takes_a_step() -> None:
+    count = 50_000
+    before = time.process_time()
+    operation = read({"parameters": [{"name": f"p{number}", "in": "query"} for number in range(count)]}, {})
+    assert time.process_time() - before < 5.0
+    assert len(operation.parameters) == count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,10 +131,10 @@ class _Arguments:
                 )
             if place != "header" or name.lower() not in UNSETTABLE:
                 found[place, name] = said
-        names = [name for _, name in found]
+        count = Counter(name for _, name in found)
         for (place, name), said in found.items():
             argument = name
-            if names.count(name) > 1:
+            if count[name] > 1:
                 argument = f"{name}__{place}"
             self._add_parameter(self._free(argument, place), place, name, said)
         self._check_path({name for place, name in found if place == "path"})

@@ -34,6 +34,10 @@ class Schemas:
         self._document = document
         self._definitions: dict[tuple[Side, str], tuple[dict[str, Any], frozenset[str]]] = {}
         self._names: dict[str, str] = {}
+        """By reference, the name of its definition."""
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+        """The number that may be free for the next reference of a name."""
         self._count = 0
         self._data = 0
         self._lengths: dict[int, int] = {}
@@ -79,12 +83,14 @@ class Schemas:
         if reference not in self._names:
             plain = reference.removeprefix(COMPONENT).removeprefix("#/")
             name = re.sub(r"[^A-Za-z0-9_.\-]", "_", plain)
-            taken = set(self._names.values())
-            number = 2
-            while name in taken:
-                name = f"{name}_{number}"
-                number = number + 1
-            self._names[reference] = name
+            unique = name
+            number = self._next.get(name, 2)
+            while unique in self._taken:
+                unique = f"{name}_{number}"
+                number += 1
+            self._next[name] = number
+            self._taken.add(unique)
+            self._names[reference] = unique
         return self._names[reference]
 
     def _written(self, schema: object, side: Side, needed: set[str]) -> dict[str, Any]:
