@@ -131,6 +131,13 @@ async def test_a_hostile_or_dead_server_is_one_clear_sentence(scheme: str, words
             await check(f"{scheme}://127.0.0.1:{port}", seconds=0.2)
 
 
+async def test_a_redirect_to_no_url_is_the_servers_fault_and_not_the_targets() -> None:
+    words = b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n"
+    async with speaking(words, hold=False) as port:
+        with pytest.raises(LinkLost, match=r"cannot be checked.*HTTP 307"):
+            await check(f"http://127.0.0.1:{port}", seconds=5.0)
+
+
 async def test_a_server_that_falls_silent_is_left_after_three_rules() -> None:
     asked: list[str] = []
 

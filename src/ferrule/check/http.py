@@ -11,7 +11,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ferrule.check.answer import Answer, Wanted, read_json
 from ferrule.check.wire import MOST_BYTES, MOST_FRAMES, MOST_NOISE, NO_HEADERS, NoAnswer
-from ferrule.errors import ConnectFailed
+from ferrule.errors import ConnectFailed, SetupError
 from ferrule.transports.http.client.url import Place, place
 from ferrule.transports.sockets.dial import reaching
 from ferrule.transports.sockets.tls import TlsSettings
@@ -129,7 +129,10 @@ class HttpWire:
             there = answer.headers.get("location", "")
             if answer.status not in (307, 308) or not there:
                 break
-            target = self.place.resolve(there)
+            try:
+                target = self.place.resolve(there)
+            except SetupError:
+                break  # it leads nowhere: the redirect itself is the answer
             if target.origin != self.place.origin:
                 break
             self.place = target
