@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from ferrule import Client, OpenApiRule, PeerError, Server, SetupError, ToolError
-from ferrule.server.openapi.answers import refusal_of
+from ferrule.server.openapi.answers import ApiFailed, refusal_of, refuse_failure
 from ferrule.server.openapi.document import Document
 from ferrule.server.openapi.importer import Names
 from ferrule.server.openapi.in_process import InProcess
@@ -962,3 +962,16 @@ def test_each_of_many_parameters_takes_a_step() -> None:
     operation = read({"parameters": [{"name": f"p{number}", "in": "query"} for number in range(count)]}, {})
     assert time.process_time() - before < 5.0
     assert len(operation.parameters) == count
+
+
+@pytest.mark.parametrize("before", ["", "a", "ab"])
+@pytest.mark.parametrize("character", ["é", "語", "\N{OIL DRUM}"])
+def test_a_long_refusal_is_cut_between_characters(before: str, character: str) -> None:
+    operation, response = SimpleNamespace(place="GET /x"), SimpleNamespace(status_code=422)
+    response.content = (before + character * 5000).encode()
+    with pytest.raises(ApiFailed) as failure:
+        refuse_failure(operation, response)  # type: ignore[arg-type]
+    shown = failure.value.message.partition(": ")[2]
+    assert shown.endswith("…")
+    assert before + character * 5000 == shown[:-1] + character * (5001 - len(shown) + len(before))
+    assert len(shown) >= 2000

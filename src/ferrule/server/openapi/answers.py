@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import http
 from typing import Any, Protocol
 
@@ -113,12 +114,22 @@ def refuse_failure(operation: Operation, response: Response) -> None:
     except ValueError:
         phrase = ""
     message = f"{operation.place} answered {status} {phrase}".rstrip()
-    said = as_text(response.content[: 4 * SHOWN], "text/plain")
+    said = _beginning(response.content)
     if said:
         message += f": {said[:SHOWN]}"
-        if len(said) > SHOWN:
+        if len(said) > SHOWN or len(response.content) > 4 * SHOWN:
             message += "…"
     raise ApiFailed(message, status)
+
+
+def _beginning(content: bytes) -> str:
+    """Return a bit more text than is shown of a refusal; the cut may go through a character."""
+    if len(content) <= 4 * SHOWN:
+        return as_text(content, "text/plain") or ""
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(content[: 4 * SHOWN])
+    except UnicodeDecodeError:
+        return content[: 4 * SHOWN].decode("latin-1")
 
 
 def media_type(response: Response) -> str:
