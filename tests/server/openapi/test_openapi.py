@@ -802,6 +802,17 @@ def test_a_short_yaml_that_stands_for_a_huge_document_is_refused(monkeypatch: py
         Server.from_openapi("\n".join(lines), Echo())
 
 
+@pytest.mark.parametrize("word", ["summary", "description", "tags"])
+def test_what_operations_say_by_an_alias_counts_each_time(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ferrule.server.openapi.schemas.MAX_DATA", 10_000)
+    lines = ["openapi: 3.1.0", f"x-a: &a [{'a, ' * 100}]" if word == "tags" else f"x-a: &a {'a' * 200}", "paths:"]
+    lines += [f"  /{number}: {{get: {{{word}: *a}}}}" for number in range(40)]
+    assert len(Server.from_openapi("\n".join(lines), Echo()).list_tools()) == 40
+    lines += [f"  /{number}: {{get: {{{word}: *a}}}}" for number in range(40, 60)]
+    with pytest.raises(SetupError, match="over 10,000 characters"):
+        Server.from_openapi("\n".join(lines), Echo())
+
+
 ENDLESS: dict[str, Any] = {"type": "object", "properties": {}}
 ENDLESS["properties"]["again"] = ENDLESS
 ITSELF = {"schemas": {"A": {"allOf": [{"$ref": "#/components/schemas/A"}]}}}

@@ -80,13 +80,13 @@ def read_operation(document: Document, schemas: Schemas, method: str, path: str,
     texts = []
     for word in ("summary", "description"):
         if said.get(word):
-            texts.append(str(said[word]).strip())
+            texts.append(str(schemas.data(said[word])).strip())
     return Operation(
         method=method,
         path=path,
         identity=str(said.get("operationId") or ""),
         summary="\n\n".join(dict.fromkeys(texts)) or f"{method} {path}",
-        tags=frozenset(map(str, said.get("tags") or ())),
+        tags=frozenset(map(str, schemas.data(said.get("tags") or ()))),
         parameters=tuple(taken.parameters),
         body=body,
         input_schema=taken.schema(),

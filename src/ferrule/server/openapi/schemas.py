@@ -23,7 +23,7 @@ SINGLE = frozenset({"items", "additionalProperties", "not", "if", "then", "else"
 MAX_PARTS = 1_000_000
 """How many schemas of one document are written: by its aliases, a short YAML file can stand for any number of them."""
 MAX_DATA = 32 * 1024 * 1024
-"""How many characters the texts, examples and defaults in all these schemas may have, aliases written out."""
+"""How many characters the texts, examples, defaults and tags of one document may have, aliases written out."""
 HIDDEN = {"request": "readOnly", "answer": "writeOnly"}
 
 
@@ -144,10 +144,10 @@ class Schemas:
         return self.data(value)
 
     def data(self, value: object) -> Any:
-        """Return what goes into a schema as it stands in the document, within the bound on all of it."""
+        """Return what is taken as it stands in the document, within the bound on all of it."""
         self._data += self._length(value)
         if self._data > MAX_DATA:
-            raise SetupError(f"the schemas of the OpenAPI document hold more than {MAX_DATA:,} characters of data")
+            raise SetupError(f"the texts and schemas of the OpenAPI document hold over {MAX_DATA:,} characters of data")
         return value
 
     def _length(self, value: object) -> int:
