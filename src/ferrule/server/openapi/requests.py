@@ -27,6 +27,8 @@ SEPARATOR = re.compile(r"[/\\\x00-\x1f\x7f]|%(?:25)*(?:2f|5c|2e|[01][0-9a-f]|7f)
 """What could end a segment of a path, as it is or percent-encoded any number of times; a dot only where encoded."""
 UNPRINTABLE = re.compile(r"[^\t -~]")
 """What the value of a header may not hold: anything but printable ASCII and tabs."""
+CUT_OFF = re.compile(r"[;?#].*", re.DOTALL)
+"""What a server may cut off a segment before it looks where that leads: parameters, and what was encoded."""
 DOTS = re.compile(r"\.{1,2}(?:[;?#].*)?", re.DOTALL)
 """A segment that means this or the one above, also before what a server may cut off."""
 
@@ -131,16 +133,18 @@ def _reaches(segments: list[str], template: str) -> bool:
     """Return whether a server could take a path for one of the template, which has as many segments."""
     for segment, wanted in zip(segments, template.split("/"), strict=True):
         text = unquote(segment).casefold()
-        before, variable, rest = wanted.casefold().partition("{")
-        start = unquote(before)
-        if not variable:
-            if text != start:
-                return False
-            continue
-        end = unquote(rest.rpartition("}")[2])
-        if not text.startswith(start) or not text.endswith(end):
+        if not _fits(text, wanted.casefold()) and not _fits(CUT_OFF.sub("", text), wanted.casefold()):
             return False
     return True
+
+
+def _fits(text: str, wanted: str) -> bool:
+    """Return whether a segment of a path could be one of a template."""
+    before, variable, rest = wanted.partition("{")
+    start = unquote(before)
+    if not variable:
+        return text == start
+    return text.startswith(start) and text.endswith(unquote(rest.rpartition("}")[2]))
 
 
 def paths_beside(operation: Operation, left_out: Iterable[Operation]) -> tuple[str, ...]:
