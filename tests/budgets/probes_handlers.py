@@ -176,7 +176,7 @@ class ImpatientLock:
 async def an_idle_thread(lasts: float, seconds: float) -> bool:
     ImpatientLock.passes = seconds
     ImpatientLock.held.clear()
-    with mock.patch.object(threads, "threading", SimpleNamespace(Lock=ImpatientLock, Thread=threading.Thread)):
+    with mock.patch.object(threads, "threading", SimpleNamespace(**{**vars(threading), "Lock": ImpatientLock})):
         pool = Threads()
         await pool.run(lambda: None)
         while pool.count and not ImpatientLock.held.wait(0.001):
