@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ferrule import Server
+from ferrule.budgets import process
 from ferrule.budgets.bounds import MAX_UNREADABLE
 from ferrule.budgets.collector import LONG
 from ferrule.errors import Cancelled, EncodeError, InvalidAnswer, InvalidParams, LinkLost
@@ -694,6 +695,35 @@ class TestCancelling:
             far.ask_modern(1, "tools/call", name="echo", arguments={})
         await settle()
         assert gate.cancelled == gate.started == [1]
+        assert far.take() == []
+        assert not far.link.scope.tasks
+
+    @pytest.mark.parametrize("era", ["handshake", "stateless"])
+    @pytest.mark.parametrize("how", ["closed", "cancelled"])
+    async def test_what_a_task_factory_has_not_begun_holds_nothing_once_it_is_cancelled(
+        self, linked: Any, settle: Any, how: str, era: str
+    ) -> None:
+        """Its loop makes tasks that begin in a later turn; an account that is never credited is full some day."""
+        held = process.requests.held
+        loop = asyncio.get_running_loop()
+        gate = Gate()
+        loop.set_task_factory(lambda loop, work, **options: asyncio.Task(work, loop=loop, **options))
+        try:
+            far = linked({"tools/call": gate})
+            if era == "handshake":
+                far.greet().call(1)
+            else:
+                far.ask_modern(1, "tools/call", name="echo", arguments={})
+            assert process.requests.held > held
+            if how == "closed":
+                far.link.close()
+            else:
+                far.cancel(1)
+            await settle()
+        finally:
+            loop.set_task_factory(None)
+        assert process.requests.held == held
+        assert gate.cancelled == gate.started
         assert far.take() == []
         assert not far.link.scope.tasks
 

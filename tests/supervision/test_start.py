@@ -20,6 +20,11 @@ NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobo
 KEPT: list[Any] = []
 
 
+def plain_factory(loop: Any, work: Any, **options: Any) -> Any:
+    """Make tasks as a loop without a task factory does."""
+    return asyncio.Task(work, loop=loop, **options)
+
+
 @pytest.fixture
 def start() -> Any:
     """Starts work, looked up where a loop runs."""
@@ -599,6 +604,66 @@ class TestTheLoop:
             loop.set_task_factory(None)
         await task
         assert len(made) == 1
+
+    async def test_work_that_a_task_factory_has_done_at_once_leaves_no_task(self) -> None:
+        """As `asyncio.eager_task_factory` does, which there is from Python 3.12 on."""
+        loop = asyncio.get_running_loop()
+        said: list[str] = []
+
+        async def work() -> None:
+            said.append("done")
+
+        class Done(asyncio.Future[None]):
+            def set_name(self, name: str) -> None: ...
+
+        def factory(loop: Any, work: Any, **options: Any) -> Any:
+            done = Done(loop=loop)
+            with contextlib.suppress(StopIteration):
+                work.send(None)
+            done.set_result(None)
+            return done
+
+        loop.set_task_factory(getattr(asyncio, "eager_task_factory", factory))
+        try:
+            assert starting(loop)(work(), "call", None) is None
+        finally:
+            loop.set_task_factory(None)
+        assert said == ["done"]
+
+    async def test_work_of_a_task_factory_that_is_cancelled_before_its_first_step_ends_where_it_waits(self) -> None:
+        loop = asyncio.get_running_loop()
+        said: list[str] = []
+
+        async def work() -> None:
+            said.append("begun")
+            try:
+                await asyncio.sleep(1)
+            finally:
+                said.append("ended")
+
+        loop.set_task_factory(plain_factory)
+        try:
+            task = starting(loop)(work(), "call", None)
+        finally:
+            loop.set_task_factory(None)
+        assert task is not None
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelling() == 1
+        assert said == ["begun", "ended"]
+
+    def test_work_of_a_task_factory_whose_loop_never_turned_leaves_no_warning(
+        self, recwarn: pytest.WarningsRecorder
+    ) -> None:
+        loop = asyncio.new_event_loop()
+        loop.set_task_factory(plain_factory)
+        task: Any = starting(loop)(asyncio.sleep(0), "call", None)
+        loop.close()
+        task._log_destroy_pending = False
+        del task
+        gc.collect()
+        assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
 
     @pytest.mark.parametrize("with_factory", [False, True])
     async def test_an_empty_context_is_no_place_to_leave_something_for_the_next(self, with_factory: bool) -> None:

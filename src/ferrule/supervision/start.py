@@ -334,6 +334,41 @@ def _start_native(loop: asyncio.AbstractEventLoop) -> Start:
     return start
 
 
+def _start_by_factory(loop: asyncio.AbstractEventLoop) -> Start:
+    def start(work: Work, name: str, context: Context | None = None) -> asyncio.Task[None] | None:
+        begun = _begun(work)
+        begun.send(None)
+        task = loop.create_task(begun, name=name, context=_copied(context))
+        if task.done():  # asyncio.eager_task_factory
+            return None
+        return task
+
+    return start
+
+
+async def _begun(work: Work) -> None:
+    """Run work whose task may be cancelled before its first step: it begins all the same, and ends where it waits.
+
+    Whoever starts work counts on what stands at its end.
+    """
+    try:
+        await _pause()
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        task.cancel()
+    except GeneratorExit:
+        work.close()
+        raise
+    await work
+
+
+@types.coroutine
+def _pause() -> Generator[None, None, None]:
+    yield
+
+
 _starts: WeakKeyDictionary[asyncio.AbstractEventLoop, Start] = WeakKeyDictionary()
 _starts_lock = threading.RLock()
 """Held while its entries are looked through: other threads have loops of their own."""
@@ -342,7 +377,7 @@ _starts_lock = threading.RLock()
 def starting(loop: asyncio.AbstractEventLoop) -> Start:
     """Return what starts work on a loop; a loop with a task factory of its own is asked for its tasks."""
     if loop.get_task_factory() is not None:
-        return lambda work, name, context: loop.create_task(work, name=name, context=_copied(context))
+        return _start_by_factory(loop)
     start = _starts.get(loop)
     if start is None:
         start = _start_native(loop) if NATIVE else Starter(loop).start
