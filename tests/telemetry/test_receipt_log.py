@@ -436,6 +436,38 @@ def test_a_lifespan_that_fails_lets_go_of_the_folder(tmp_path: Path) -> None:
     assert len(calls(tmp_path)) == 1
 
 
+def test_a_start_that_is_cancelled_lets_go_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread begins to write, and goes on when nobody waits for it any more."""
+    began = threading.Event()
+    may_go_on = threading.Event()
+    start = ReceiptWriter.start
+
+    def start_late(writer: ReceiptWriter) -> None:
+        began.set()
+        assert may_go_on.wait(PATIENCE)
+        start(writer)
+
+    app = new_app(tmp_path)
+
+    async def use() -> None:
+        async with Client(app) as client:
+            await client.call_tool("add", {"a": 1, "b": 2})
+
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(ReceiptWriter, "start", start_late)
+            user = asyncio.create_task(use())
+            assert await asyncio.to_thread(began.wait, PATIENCE)
+            user.cancel()
+            await asyncio.sleep(0)
+            may_go_on.set()
+            await asyncio.wait([user])
+            assert user.cancelled()
+        await use()
+
+    asyncio.run(main())
+
+
 def test_metrics_count_receipts(tmp_path: Path) -> None:
     async def main() -> str:
         app = new_app(Receipts(tmp_path, commit_interval=0.001), metrics=True)

@@ -144,10 +144,16 @@ class ReceiptLog(Observer):
 
     async def enter(self) -> None:
         """Begin to write; raises SetupError where that cannot be."""
+        starting = asyncio.ensure_future(asyncio.to_thread(self._writer.start))
         try:
-            await asyncio.to_thread(self._writer.start)
+            await asyncio.shield(starting)
         except OSError as reason:
             raise SetupError(f"receipts cannot be written to {self.receipts.folder}: {reason}") from None
+        except asyncio.CancelledError:
+            # No cancellation reaches the thread, and who did not enter never leaves.
+            await asyncio.wait([starting])
+            await self.leave()
+            raise
 
     async def leave(self) -> None:
         """Write what waits, for a short time at most."""
