@@ -13,6 +13,7 @@ from redis_server import RedisServer
 from ferrule import Client, Server
 from ferrule.errors import SetupError
 from ferrule.schema.content import ResourceLink
+from ferrule.stores.leases import NodeLease
 
 
 async def test_a_result_that_is_kept_can_be_read_at_another_node(redis: RedisServer) -> None:
@@ -64,6 +65,40 @@ async def test_sessions_in_a_file_survive_a_restart(tmp_path: Path) -> None:
         assert await post(after.url, "", "unknown") == 404
     finally:
         await after.stop(0.5)
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+async def test_a_start_that_does_not_succeed_leaves_nothing_of_the_node(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store is open and its tasks run before it holds its lease."""
+    host = Server("notes", stores=f"sqlite:{tmp_path / 'notes.db'}")._runner._host
+    node = host.node
+    assert node is not None
+    before = asyncio.all_tasks()
+    asked = asyncio.Event()
+
+    async def renew(lease: NodeLease) -> None:
+        asked.set()
+        if how == "failed":
+            raise OSError("broken")
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(NodeLease, "renew", renew)
+        user = asyncio.create_task(host.enter())
+        await asked.wait()
+        if how == "cancelled":
+            user.cancel()
+        await asyncio.wait([user])
+    assert user.cancelled() or isinstance(user.exception(), OSError)
+    assert node.sessions is None
+    assert node.stores.backend._thread is None  # type: ignore[attr-defined]
+    assert asyncio.all_tasks() == before
+    await host.enter()
+    assert node.sessions is not None
+    await host.leave()
+    assert asyncio.all_tasks() == before
 
 
 @pytest.mark.parametrize("address", ["http://example.com", "sqlite:", 3])

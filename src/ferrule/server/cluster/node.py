@@ -131,10 +131,11 @@ class ServerNode:
         await self._lifetime.leave()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        stack.push_async_callback(self._close)  # first: it may be cancelled while the store is asked
         await self._open()
-        stack.push_async_callback(self._close)
 
     async def _open(self) -> None:
+        self._results_scope = Scope(asyncio.get_running_loop())
         await self.stores.open()
         links = self._services.links
         # A server knows no transport: the half of HTTP is found by its name.
@@ -149,7 +150,6 @@ class ServerNode:
             self._services.changes.relay = self._tell_others
         self._subscription = self.stores.bus.subscribe(CHANGES, self._told, self._missed)
         self._open_task_bus()
-        self._results_scope = Scope(asyncio.get_running_loop())
         self._services.kept_results.on_keep = self._keep_result
         self._services.kept_results.on_drop = self._drop_results
         self._services.kept_results.elsewhere = self._find_result
@@ -213,15 +213,18 @@ class ServerNode:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
+            self._keeping = None
         self._services.links.on_session_changed = None
         self._services.changes.relay = None
         if self._subscription is not None:
             self._subscription.close()
+            self._subscription = None
         if self.sessions is not None:
             await self.sessions.close()
             self.sessions = None
         if self._lease is not None:
             await self._lease.stop()
+            self._lease = None
         await self.stores.close()
 
     async def _keep(self) -> None:
