@@ -48,6 +48,27 @@ async def test_a_second_user_waits_until_it_is_started() -> None:
     assert machine.log == ["start"]
 
 
+async def test_who_is_cancelled_while_leaving_has_left() -> None:
+    """Leaving waits for its turn where another comes at the same time."""
+    machine = Machine()
+    machine.go_on.clear()
+
+    async def come_and_go() -> None:
+        await machine.lifetime.enter()
+        asyncio.get_running_loop().call_soon(user.cancel)
+        await machine.lifetime.leave()
+
+    user = asyncio.create_task(come_and_go())
+    other = asyncio.create_task(machine.lifetime.enter())
+    await asyncio.sleep(0)
+    machine.go_on.set()
+    await asyncio.wait([user, other])
+    assert user.cancelled()
+    assert (machine.log, machine.lifetime.users) == (["start"], 1)
+    await machine.lifetime.leave()
+    assert (machine.log, machine.lifetime.users) == (["start", "end"], 0)
+
+
 async def test_what_a_failed_start_began_is_ended_and_the_next_user_starts_anew() -> None:
     machine = Machine()
     machine.errors.append(OSError("no"))

@@ -25,7 +25,7 @@ class CountedLifetime:
         """Start it for the first user; every enter is matched by a leave."""
         async with self._lock_here():
             self.users += 1
-            if self.users > 1:
+            if self._ends is not None:
                 return
             try:
                 async with AsyncExitStack() as stack:
@@ -37,8 +37,8 @@ class CountedLifetime:
 
     async def leave(self) -> None:
         """End it when the last user leaves; all of it, even if a part of it cannot be ended."""
+        self.users -= 1  # before anything is awaited: who is cancelled meanwhile has left all the same
         async with self._lock_here():
-            self.users -= 1
             ends = self._ends
             if self.users == 0 and ends is not None:
                 self._ends = None
