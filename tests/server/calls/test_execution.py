@@ -9,6 +9,7 @@ import pytest
 
 from ferrule import Context, Depends, Extension, PeerError, Server, SetupError, ToolError
 from ferrule.errors import Cancelled
+from ferrule.server.calls import execution
 from ferrule.testing import pair
 
 
@@ -427,20 +428,59 @@ async def test_a_handler_in_a_thread_learns_that_the_server_stops(era):
         assert await asyncio.to_thread(told.wait, 10)
 
 
-async def test_an_inline_tool_that_holds_the_loop_for_long_is_named_in_the_log(caplog):
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that inline functions take, which a tool lets go by; a busy machine does not."""
+    now = [100.0]
+    monkeypatch.setattr(execution, "monotonic", lambda: now[0])
+    return now
+
+
+def slow_app(clock):
     app = Server("slow")
 
     @app.tool(inline=True)
     def nap(seconds: float) -> str:
-        time.sleep(seconds)
+        clock[0] += seconds
         return "awake"
 
-    async with pair(app) as client:
-        await client.call_tool("nap", {"seconds": 0})
+    @app.tool(inline=True)
+    def naps(seconds: list[float]):
+        for each in seconds:
+            clock[0] += each
+            yield "awake"
+
+    @app.tool(inline=True)
+    def fail(seconds: float) -> str:
+        clock[0] += seconds
+        raise ToolError("no")
+
+    return app
+
+
+async def test_an_inline_tool_that_holds_the_loop_for_long_is_named_in_the_log(caplog, clock):
+    async with pair(slow_app(clock)) as client:
+        await client.call_tool("nap", {"seconds": 0.05})
         assert not caplog.records
         for _ in range(3):
             await client.call_tool("nap", {"seconds": 0.06})
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2, "each time their number has doubled"
-    assert all("the tool nap is inline and held the event loop for 0.0" in line for line in told)
+    assert all("the tool nap is inline and held the event loop for 0.06 s" in line for line in told)
     assert "inline=True" in told[0]
+
+
+async def test_an_inline_generator_is_named_for_what_it_takes_from_one_part_to_the_next(caplog, clock):
+    async with pair(slow_app(clock)) as client:
+        result = await client.call_tool("naps", {"seconds": [0.04, 0.04]})
+        assert "awakeawake" in str(result.content)
+        assert not caplog.records
+        await client.call_tool("naps", {"seconds": [0.04, 0.5, 0.3]})
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert "the tool naps is inline and held the event loop for 0.50 s" in told
+
+
+async def test_an_inline_tool_that_fails_is_named_too(caplog, clock):
+    async with pair(slow_app(clock)) as client:
+        await client.call_tool("fail", {"seconds": 1.0}, raise_on_error=False)
+    assert any("the tool fail is inline and held the event loop for 1.00 s" in line for line in caplog.messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import cached_property, partial
 from time import monotonic
 from typing import Any
@@ -113,8 +113,10 @@ class InlineWatch:
         self._what = what
         self._count = 0
 
-    def held_loop(self, seconds: float) -> None:
-        """Log that a call held the event loop, each time their number has doubled."""
+    def note(self, seconds: float) -> None:
+        """Log that the event loop was held for too long, each time the number of such calls has doubled."""
+        if seconds <= LONGEST_INLINE:
+            return
         self._count += 1
         count = self._count
         if count & (count - 1) == 0:
@@ -127,25 +129,41 @@ class InlineWatch:
             )
 
 
+def watched(generator: Generator[Any, None, Any], watch: InlineWatch) -> Generator[Any, None, Any]:
+    """Yield what a generator yields, which holds the event loop from one part to the next; report the longest time."""
+    longest = 0.0
+    try:
+        while True:
+            began = monotonic()
+            try:
+                part = next(generator)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                longest = max(longest, monotonic() - began)
+            yield part
+    finally:
+        generator.close()
+        watch.note(longest)
+
+
 def _in_loop(binding: Binding, budget: Budget, what: str) -> Run:
     invoke = binding.invoke
     if binding.signature.is_async_generator:
         return lambda arguments, context: drained(invoke(arguments, context), context, budget)
-    if binding.signature.is_generator:
-        return lambda arguments, context: drained_in_place(invoke(arguments, context), context, budget)
     if binding.is_async:
         return invoke
 
     watch = InlineWatch(what)
+    if binding.signature.is_generator:
+        return lambda arguments, context: drained_in_place(watched(invoke(arguments, context), watch), context, budget)
 
     async def run(arguments: Any, context: Any) -> Any:
         began = monotonic()
         try:
             return invoke(arguments, context)
         finally:
-            seconds = monotonic() - began
-            if seconds > LONGEST_INLINE:
-                watch.held_loop(seconds)
+            watch.note(monotonic() - began)
 
     if binding.signature.wraps_async:
         return _awaited(run)
