@@ -179,7 +179,7 @@ class Skills(Extension):
     # -- noticing changes
 
     async def refresh(self) -> bool:
-        """Look at the folders again, and and notify of what changed; return whether anything did."""
+        """Look at the folders again, and notify of what changed; return whether anything did."""
         return self._take(await self._bulkhead.run(self._look))
 
     def _look(self) -> Found:
