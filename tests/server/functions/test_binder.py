@@ -378,6 +378,9 @@ def test_a_handler_without_return_annotation_or_with_many_values_has_no_output_s
         (Annotated[int, msgspec.Meta(ge=1)], 1, 0, "/result"),
         (decimal.Decimal, decimal.Decimal("1.5"), "x", "/result"),
         (pathlib.Path, pathlib.Path("a"), 5, "/result"),
+        (float, decimal.Decimal("2.5"), "2.5", "/result"),
+        (str, "2.5", decimal.Decimal("2.5"), "/result"),
+        (dict[str, str], {"a": "2.5"}, {"a": decimal.Decimal("2.5")}, "/a"),
         (int, Text("an answer of its own"), [Text("no")], "/result"),
     ],
     ids=str,
@@ -410,6 +413,7 @@ def test_a_result_is_held_to_a_given_output_schema() -> None:
     assert binding.output_schema == schema
     assert not binding.wraps_output
     binding.check_output({"n": 1, "at": datetime.date(2026, 7, 28)})
+    binding.check_output({"n": decimal.Decimal(2)})
     with pytest.raises(InvalidOutput) as caught:
         binding.check_output({"at": 1})
     assert {(violation.path, violation.rule) for violation in caught.value.violations} == {

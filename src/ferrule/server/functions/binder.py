@@ -11,6 +11,7 @@ import functools
 import math
 import types
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Never, NoReturn, Protocol, Self, get_args, get_origin
 
 import msgspec
@@ -28,6 +29,7 @@ from ferrule.validation.violations import InvalidArguments, InvalidOutput, Viola
 
 __all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
 
+_encode = msgspec.json.Encoder(decimal_format="number").encode
 _UNDESCRIBED = (NOTHING, Any, object, None, types.NoneType, Never, NoReturn)
 
 
@@ -299,7 +301,8 @@ class _Output:
             self._checker = own_schema(self.schema)
         whole = {"result": builtins} if self.wraps else builtins
         if self._checker:
-            found = self._checker.violations(whole, len(msgspec.json.encode(whole)))
+            text = _encode(whole)
+            found = self._checker.violations(msgspec.json.decode(text), len(text))
         else:
             found = []
         if found and has_nonfinite(builtins):
@@ -310,7 +313,8 @@ class _Output:
     def _written(self, value: object, name: str) -> Any:
         try:
             written = plain(value) if self.needs_plain else value
-            return msgspec.to_builtins(written, str_keys=True, enc_hook=encode_hook)
+            # A decimal number is written as a number, and no text to be checked as one.
+            return msgspec.to_builtins(written, builtin_types=(Decimal,), str_keys=True, enc_hook=encode_hook)
         except (TypeError, ValueError, NotImplementedError, RecursionError) as error:
             violation = Violation("", type(value).__name__, "json", f"cannot be written as JSON: {error}")
             raise InvalidOutput(name, [violation]) from error
