@@ -130,10 +130,10 @@ class Broadcast:
             for stream in streams:
                 stream.finish()
 
-    async def _everywhere(self, deed: Callable[[Client], Awaitable[Any]]) -> None:
+    async def _everywhere(self, action: Callable[[Client], Awaitable[Any]]) -> None:
         """Do something with every connected target; raise the first error if none of them took it."""
         await self.ready()
-        ends = await asyncio.gather(*(deed(client) for client in self._connected()), return_exceptions=True)
+        ends = await asyncio.gather(*(action(client) for client in self._connected()), return_exceptions=True)
         failed = []
         for end in ends:
             if isinstance(end, FerruleError):

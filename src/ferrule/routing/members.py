@@ -57,8 +57,8 @@ class Members:
         client = self._make(name, target)
         client.on_connected(lambda: self._joined(client))
         client.on_disconnected(lambda: self._left(name, client))
-        for deed in self._setup:
-            deed(client)
+        for action in self._setup:
+            action(client)
         return client
 
     @property
@@ -69,15 +69,15 @@ class Members:
             return connected[0]
         return next(iter(self.router.clients.values()))
 
-    def each(self, deed: Callable[[Client], object]) -> None:
+    def each(self, action: Callable[[Client], object]) -> None:
         """Do something with every client, and later with those that are added."""
-        self._setup.append(deed)
+        self._setup.append(action)
         for client in self.router.clients.values():
-            deed(client)
+            action(client)
 
-    def later(self, deed: Callable[[Client], object]) -> None:
+    def later(self, action: Callable[[Client], object]) -> None:
         """Do something with every client that is added later."""
-        self._setup.append(deed)
+        self._setup.append(action)
 
     # -- lifetime
 

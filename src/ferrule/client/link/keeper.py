@@ -377,7 +377,7 @@ class Keeper:
         elif not conversation.over:
             self.knowledge.end_subscriptions()
 
-    async def _retry(self, conversation: Conversation, deed: Callable[[], Awaitable[object]], before: int = 0) -> bool:
+    async def _retry(self, conversation: Conversation, action: Callable[[], Awaitable[object]], before: int = 0) -> bool:
         """Try until it succeeds, as late and as often as the plan says, while the conversation lasts."""
         plan = self.reconnection.plan
         for attempt in count(1):
@@ -387,7 +387,7 @@ class Keeper:
             if conversation is not self.conversation or conversation.over:
                 break
             try:
-                await deed()
+                await action()
                 return True
             except PeerError as refusal:
                 logger.warning("the server does not take the subscriptions it had: %s", refusal)
