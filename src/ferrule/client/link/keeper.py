@@ -377,7 +377,9 @@ class Keeper:
         elif not conversation.over:
             self.knowledge.end_subscriptions()
 
-    async def _retry(self, conversation: Conversation, action: Callable[[], Awaitable[object]], before: int = 0) -> bool:
+    async def _retry(
+        self, conversation: Conversation, action: Callable[[], Awaitable[object]], before: int = 0
+    ) -> bool:
         """Try until it succeeds, as late and as often as the plan says, while the conversation lasts."""
         plan = self.reconnection.plan
         for attempt in count(1):
