@@ -813,6 +813,41 @@ def test_what_operations_say_by_an_alias_counts_each_time(word: str, monkeypatch
         Server.from_openapi("\n".join(lines), Echo())
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["responses: *a", "responses: {200: {content: *a}}", "requestBody: {content: *a}"],
+    ids=["statuses", "media types of an answer", "media types of a body"],
+)
+def test_the_names_that_operations_share_by_an_alias_count_each_time(
+    said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are gone through for each operation."""
+    monkeypatch.setattr("ferrule.server.openapi.schemas.MAX_DATA", 10_000)
+    names = ", ".join(f"a/{number}: {{}}" for number in range(10, 50))
+    lines = ["openapi: 3.1.0", f"x-a: &a {{{names}}}", "paths:"]
+    lines += [f"  /{number}: {{post: {{{said}}}}}" for number in range(40)]
+    assert len(Server.from_openapi("\n".join(lines), Echo()).list_tools()) == 40
+    lines += [f"  /{number}: {{post: {{{said}}}}}" for number in range(40, 60)]
+    with pytest.raises(SetupError, match="over 10,000 characters"):
+        Server.from_openapi("\n".join(lines), Echo())
+
+
+def test_answers_are_not_compared_beyond_the_bound() -> None:
+    """Two schemas that are equal and not the same, each nine times nine times nine … by aliases of aliases."""
+    lines = ["openapi: 3.1.0"]
+    for name in "ab":
+        lines.append(f"x-{name}0: &{name}0 {{type: string}}")
+        for level in range(1, 9):
+            members = ", ".join(f"p{number}: *{name}{level - 1}" for number in range(9))
+            lines.append(f"x-{name}{level}: &{name}{level} {{type: object, properties: {{{members}}}}}")
+    first, second = (f"{{content: {{application/json: {{schema: *{name}8}}}}}}" for name in "ab")
+    lines.append(f"paths: {{/x: {{get: {{responses: {{200: {first}, 201: {second}}}}}}}}}")
+    before = time.process_time()
+    with pytest.raises(SetupError, match="over 33,554,432 characters"):
+        Server.from_openapi("\n".join(lines), Echo())
+    assert time.process_time() - before < 1.0
+
+
 ENDLESS: dict[str, Any] = {"type": "object", "properties": {}}
 ENDLESS["properties"]["again"] = ENDLESS
 ITSELF = {"schemas": {"A": {"allOf": [{"$ref": "#/components/schemas/A"}]}}}

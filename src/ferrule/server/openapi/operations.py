@@ -173,6 +173,7 @@ class _Arguments:
             return None
         said = self._document.follow(given, f"the body of {self._place}")
         contents = said.get("content") or {}
+        self._schemas.names(contents)
         media_type = _preferred(contents)
         if media_type is None:
             return None
@@ -261,7 +262,7 @@ def _output(
     document: Document, schemas: Schemas, responses: Mapping[str, object]
 ) -> tuple[dict[str, Any] | None, bool]:
     """Return the schema every good answer keeps, if there is one, and whether it had to be wrapped to be an object."""
-    schema = _answer_schema(document, responses)
+    schema = _answer_schema(document, schemas, responses)
     if schema is None:
         return None, False
     if schemas.resolved(schema).get("type") == "object":
@@ -277,26 +278,32 @@ def _output(
     return wrapped, True
 
 
-def _answer_schema(document: Document, responses: Mapping[str, object]) -> dict[str, Any] | None:
+def _answer_schema(document: Document, schemas: Schemas, responses: Mapping[str, object]) -> Mapping[str, Any] | None:
     """Return the schema of the answers with a status of 2xx, else of the default; None where they differ."""
+    schemas.names(responses)
     # A document written in YAML may have its statuses as numbers.
     answers = {str(status): said for status, said in responses.items()}
     good = sorted(status for status in answers if status.startswith("2"))
     if not good and "default" in answers:
         good = ["default"]
-    schemas = [_promised(document.follow(answers[status], f"the answer {status}")) for status in good]
-    if not schemas or any(schema != schemas[0] for schema in schemas):
+    promised = [_promised(schemas, document.follow(answers[status], f"the answer {status}")) for status in good]
+    if len(promised) > 1:
+        # Two of them may be equal and not the same: comparing goes through what all their aliases stand for.
+        for schema in promised:
+            schemas.data(schema)
+    if not promised or any(schema != promised[0] for schema in promised):
         return None
-    return schemas[0]
+    return promised[0]
 
 
-def _promised(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+def _promised(schemas: Schemas, answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return what an answer promises of its JSON; None where it has none, or anything may come, as also a page."""
     contents = answer.get("content") or {}
+    schemas.names(contents)
     for kind, said in contents.items():
         if _is_json(kind):
             schema = (said or {}).get("schema")
             if isinstance(schema, Mapping) and not schema.keys() <= SILENT:
-                return dict(schema)
+                return schema
             return None
     return None

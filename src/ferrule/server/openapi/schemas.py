@@ -6,7 +6,7 @@ Rule: a reference stays a reference. Nothing is unrolled, so that schemas that c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 from ferrule.errors import SetupError
@@ -23,7 +23,7 @@ SINGLE = frozenset({"items", "additionalProperties", "not", "if", "then", "else"
 MAX_PARTS = 1_000_000
 """How many schemas of one document are written: by its aliases, a short YAML file can stand for any number of them."""
 MAX_DATA = 32 * 1024 * 1024
-"""How many characters the texts, examples, defaults and tags of one document may have, aliases written out."""
+"""How many characters one document may have as data, aliases written out: texts, examples, defaults, tags, names."""
 HIDDEN = {"request": "readOnly", "answer": "writeOnly"}
 
 
@@ -41,7 +41,7 @@ class Schemas:
         self._count = 0
         self._data = 0
         self._lengths: dict[int, int] = {}
-        """Of the objects and lists of the document that are data, since aliases lead to the same ones."""
+        """Of the objects and lists of the document that are data, by their id(): only for what the document keeps."""
 
     def whole(self, schema: object, side: Side) -> dict[str, Any]:
         """Return a schema that stands alone."""
@@ -145,10 +145,17 @@ class Schemas:
 
     def data(self, value: object) -> Any:
         """Return what is taken as it stands in the document, within the bound on all of it."""
-        self._data += self._length(value)
+        self._add(self._length(value))
+        return value
+
+    def names(self, names: Collection[object]) -> None:
+        """Count names that are gone through, such as statuses and media types, within the bound on all data."""
+        self._add(len(names) + sum(map(len, map(str, names))))
+
+    def _add(self, length: int) -> None:
+        self._data += length
         if self._data > MAX_DATA:
             raise SetupError(f"the texts and schemas of the OpenAPI document hold over {MAX_DATA:,} characters of data")
-        return value
 
     def _length(self, value: object) -> int:
         """Return about how many characters a value has as JSON; each object and list of the document is read once."""
