@@ -408,10 +408,10 @@ async def schemas_of_a_document(limit: int, size: int) -> bool:
 async def data_of_a_document(limit: int, size: int) -> bool:
     """Two lists that are one, as where a YAML file has an alias, and the rest of so many characters, wherever it is."""
     shared = ["x" * 100] * 2
-    rest = "x" * (size - 408)
 
     def is_taken(word: str) -> bool:
         schemas = Schemas(Document(described({})))
+        rest = "x" * (size - 408 - len("enum") - len(word) - 2)
         return accepted(lambda: schemas.whole({"enum": [shared, shared], word: rest}, "request"))
 
     with mock.patch.object(web_schemas, "MAX_DATA", limit):

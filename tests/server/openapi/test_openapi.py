@@ -832,6 +832,40 @@ def test_the_names_that_operations_share_by_an_alias_count_each_time(
         Server.from_openapi("\n".join(lines), Echo())
 
 
+@pytest.mark.parametrize(
+    ("shared", "said"),
+    [
+        (f"{{in: query, name: {'a' * 200}}}", "parameters: [*a]"),
+        ("a" * 200, "operationId: *a"),
+        (f"{{x-{'a' * 200}: 1}}", "parameters: [{in: query, name: b, schema: *a}]"),
+        (f"{{properties: {{{'a' * 200}: true}}}}", "parameters: [{in: query, name: b, schema: *a}]"),
+        (f"{{properties: {{{'a' * 100}: {{}}}}}}", "requestBody: {content: {a/json: {schema: {allOf: [*a]}}}}"),
+        (f"{{properties: {{a: {{}}}}, required: [{'a' * 180}]}}", "requestBody: {content: {a/json: {schema: *a}}}"),
+    ],
+    ids=["parameters", "operationId", "words", "properties", "members", "required"],
+)
+def test_other_names_that_operations_share_by_an_alias_count_each_time(
+    shared: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ferrule.server.openapi.schemas.MAX_DATA", 10_000)
+    lines = ["openapi: 3.1.0", f"x-a: &a {shared}", "paths:"]
+    lines += [f"  /{number}: {{post: {{{said.replace('a/json', 'application/json')}}}}}" for number in range(30)]
+    assert len(Server.from_openapi("\n".join(lines), Echo()).list_tools()) == 30
+    lines += [f"  /{number}: {{post: {{{said.replace('a/json', 'application/json')}}}}}" for number in range(30, 60)]
+    with pytest.raises(SetupError, match="over 10,000 characters"):
+        Server.from_openapi("\n".join(lines), Echo())
+
+
+def test_what_all_of_many_schemas_say_is_not_gathered_beyond_the_bound() -> None:
+    schemas: dict[str, Any] = {"A0": {"properties": {"a": {"type": "string"}}}}
+    for level in range(1, 30):
+        schemas[f"A{level}"] = {"allOf": [{"$ref": f"#/components/schemas/A{level - 1}"}] * 2}
+    before = time.process_time()
+    with pytest.raises(SetupError, match="more than 1,000,000 schemas"):
+        Server.from_openapi(taking({"$ref": "#/components/schemas/A29"}, components={"schemas": schemas}), Echo())
+    assert time.process_time() - before < 20.0
+
+
 def test_answers_are_not_compared_beyond_the_bound() -> None:
     """Two schemas that are equal and not the same, each nine times nine times nine … by aliases of aliases."""
     lines = ["openapi: 3.1.0"]

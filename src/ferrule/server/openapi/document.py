@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,13 +62,13 @@ class Document:
             raise SetupError(f"an OpenAPI document is an object, not {type(found).__name__}")
         return cls(found)
 
-    def follow(self, part: object, place: str) -> dict[str, Any]:
-        """Return a part of the document, or what it refers to."""
+    def follow(self, part: object, place: str) -> Mapping[str, Any]:
+        """Return a part of the document, or what it refers to: no copy, since many aliases may lead to a large one."""
         for _ in range(MAX_HOPS + 1):
             if not isinstance(part, Mapping):
                 raise SetupError(f"{place} is not an object in the OpenAPI document")
             if "$ref" not in part:
-                return dict(part)
+                return part
             part = self.at(part["$ref"])
         raise SetupError(f"{place}: the references in the OpenAPI document go round in a circle")
 
@@ -86,7 +87,7 @@ class Document:
                 raise SetupError(f"the reference {reference} leads nowhere in the OpenAPI document")
         return found
 
-    def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def operations(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         """Yield each operation: its method, its path, and what is said about it with what its path says for all."""
         count = 0
         for path, item in (self.root.get("paths") or {}).items():
@@ -99,11 +100,11 @@ class Document:
             for method in METHODS:
                 if method in whole:
                     said = self.follow(whole[method], f"{method.upper()} {path}")
-                    said["parameters"] = [*(whole.get("parameters") or ()), *(said.get("parameters") or ())]
-                    count += len(said["parameters"])
+                    parameters = [*(whole.get("parameters") or ()), *(said.get("parameters") or ())]
+                    count += len(parameters)
                     if count > MAX_PARAMETERS:
                         raise SetupError(f"the OpenAPI document has over {MAX_PARAMETERS:,} parameters of operations")
-                    yield method.upper(), path, said
+                    yield method.upper(), path, ChainMap({"parameters": parameters}, said)  # type: ignore[arg-type]  # only read
 
 
 def _parsed(text: str | bytes) -> Any:

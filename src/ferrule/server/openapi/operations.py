@@ -84,7 +84,7 @@ def read_operation(document: Document, schemas: Schemas, method: str, path: str,
     return Operation(
         method=method,
         path=path,
-        identity=str(said.get("operationId") or ""),
+        identity=schemas.data(str(said.get("operationId") or "")),
         summary="\n\n".join(dict.fromkeys(texts)) or f"{method} {path}",
         tags=frozenset(map(str, schemas.data(said.get("tags") or ()))),
         parameters=tuple(taken.parameters),
@@ -120,11 +120,11 @@ class _Arguments:
 
     def read_parameters(self, given: Any) -> None:
         """Take the parameters; one of the operation replaces one of its path."""
-        found: dict[tuple[str, str], dict[str, Any]] = {}
+        found: dict[tuple[str, str], Mapping[str, Any]] = {}
         for item in given:
             said = self._document.follow(item, f"a parameter of {self._place}")
             place = str(said.get("in"))
-            name = str(said.get("name"))
+            name = self._schemas.data(str(said.get("name")))
             if place not in PLACES:
                 raise SetupError(
                     f"{self._place}: the parameter {name!r} is in {place!r}, which OpenAPI 3 does not have"
@@ -215,6 +215,7 @@ class _Arguments:
     def _members(self, schema: object) -> tuple[dict[str, Any], set[str]] | None:
         """Return the properties of an object and which are required; None for anything that is not plainly one."""
         said = self._schemas.resolved(schema)
+        self._schemas.part_seen(said)
         if said.get("anyOf") or said.get("oneOf") or said.get("nullable") or said.get("additionalProperties"):
             return None
         properties = dict(said.get("properties") or {})
@@ -225,6 +226,8 @@ class _Arguments:
                 return None
             properties |= members[0]
             required |= members[1]
+        self._schemas.names(properties)
+        self._schemas.names(required)
         shown = {}
         for name, part in properties.items():
             if not isinstance(part, Mapping) or not part.get("readOnly"):

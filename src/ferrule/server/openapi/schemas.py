@@ -67,9 +67,16 @@ class Schemas:
             waiting.extend(further)
         return dict(sorted(found.items()))
 
-    def resolved(self, schema: object) -> dict[str, Any]:
+    def resolved(self, schema: object) -> Mapping[str, Any]:
         """Return what a schema says, behind any references."""
         return self._document.follow(schema, "a schema")
+
+    def part_seen(self, schema: Collection[object]) -> None:
+        """Count a schema that is gone through, and its words, within the bounds on all of them."""
+        self._count += 1
+        if self._count > MAX_PARTS:
+            raise SetupError(f"the OpenAPI document holds more than {MAX_PARTS:,} schemas: write it with references")
+        self.names(schema)
 
     def _definition(self, reference: str, side: Side) -> tuple[dict[str, Any], frozenset[str]]:
         known = self._definitions.get((side, reference))
@@ -98,9 +105,7 @@ class Schemas:
             return {}
         if not isinstance(schema, Mapping):
             return {"not": {}}
-        self._count += 1
-        if self._count > MAX_PARTS:
-            raise SetupError(f"the OpenAPI document holds more than {MAX_PARTS:,} schemas: write it with references")
+        self.part_seen(schema)
         if "$ref" in schema:
             return self._referring(schema, side, needed)
         written: dict[str, Any] = {}
@@ -138,6 +143,7 @@ class Schemas:
         if word in LISTS and isinstance(value, list):
             return [self._written(item, side, needed) for item in value]
         if word in MAPS and isinstance(value, Mapping):
+            self.names(value)
             return {name: self._written(item, side, needed) for name, item in value.items()}
         if word in SINGLE and isinstance(value, Mapping):
             return self._written(value, side, needed)
