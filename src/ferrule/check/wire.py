@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -66,18 +65,15 @@ class Mailbox:
     """Takes what a transport reads, and keeps it until somebody looks."""
 
     def __init__(self) -> None:
-        self.frames: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_FRAMES)
-        """What came; None for the end."""
+        self.frames: asyncio.Queue[bytes | None] = asyncio.Queue()
+        """What came, within the bounds; None for the end, which has no bound: somebody waits for it."""
         self.error: Exception | None = None
         self._held = 0
 
-    def _put(self, frame: bytes | None) -> None:
-        size = len(frame or b"")
-        if self._held + size > MOST_HELD:
-            return
-        with contextlib.suppress(asyncio.QueueFull):
+    def _put(self, frame: bytes) -> None:
+        if self.frames.qsize() < MOST_FRAMES and self._held + len(frame) <= MOST_HELD:
             self.frames.put_nowait(frame)
-            self._held += size
+            self._held += len(frame)
 
     def looked_at(self, frame: bytes | None) -> None:
         """Count a frame no more that waits no more."""
@@ -98,7 +94,7 @@ class Mailbox:
     def request_failed(self, identity: Id, error: Exception, channel: Channel) -> None:
         """Note why a request gets no answer."""
         self.error = error
-        self._put(None)
+        self.frames.put_nowait(None)
 
     def end_received(self, channel: Channel) -> None:
         """Do nothing: the loss follows."""
@@ -106,7 +102,7 @@ class Mailbox:
     def channel_lost(self, channel: Channel, error: Exception | None) -> None:
         """Note that nothing more comes."""
         self.error = error or self.error
-        self._put(None)
+        self.frames.put_nowait(None)
 
 
 class MessageWire:
