@@ -567,6 +567,30 @@ def test_members_in_a_path_take_no_name_that_is_there(path: str, arguments: dict
         asked({"parameters": parameters}, arguments, path)
 
 
+@pytest.mark.parametrize(
+    ("style", "path"), [("matrix", "/it/{a}{b}"), ("form", "/it")], ids=["in the path", "in the query"]
+)
+def test_each_member_that_stands_alone_has_a_name_that_no_other_object_has(style: str, path: str) -> None:
+    place = "path" if style == "matrix" else "query"
+    said = {"parameters": [{"in": place, "name": n, "style": style, "explode": True, "schema": {}} for n in "ab"]}
+    url = asked(said, {"a": {"x": 1}, "b": {"y": 2}}, path)["url"]
+    assert url == {"path": "/it/;x=1;y=2", "query": "/it?x=1&y=2"}[place]
+    with pytest.raises(ToolError, match=r"'a' and 'b' may not both have the member 'x'$"):
+        asked(said, {"a": {"x": 1}, "b": {"y": 2, "x": 2}}, path)
+    with pytest.raises(ToolError, match=r"'b' may not have a member without a name$"):
+        asked(said, {"a": {"x": 1}, "b": {"": 2}}, path)
+
+
+@pytest.mark.parametrize("member", ["owner[name]", "owner[]"])
+@pytest.mark.parametrize("style", ["deepObject", "form"])
+def test_a_member_in_the_query_sets_no_member_of_another_parameter(style: str, member: str) -> None:
+    owner = {"in": "query", "name": "owner", "style": style, "schema": {}}
+    said = {"parameters": [{"in": "query", "name": "filter", "schema": OBJECT}, owner]}
+    assert asked(said, {"filter": {"size[max]": 3}})["url"] == "/it?size%5Bmax%5D=3"
+    with pytest.raises(ToolError, match="'filter' may not have the member 'owner"):
+        asked(said, {"filter": {member: "me"}})
+
+
 def test_arguments_of_one_name_are_told_apart() -> None:
     body = {"content": {"application/json": {"schema": {"type": "object", "properties": {"id": {"type": "string"}}}}}}
     parameters = [

@@ -226,27 +226,45 @@ def _query(parameter: Parameter, value: object) -> list[str]:
 
 
 def _check_query(operation: Operation, given: Mapping[Parameter, Any]) -> None:
-    """Refuse an object whose members go into the query by their own names, where one is the name of a parameter."""
+    """Refuse objects whose members go into the query by their own names, where one is or sets a parameter."""
     names = {parameter.name for parameter in operation.parameters if parameter.place == "query"}
+    apart: dict[Parameter, Any] = {}
     for parameter, value in given.items():
-        if parameter.as_json or not parameter.explode or parameter.style == "deepObject":
-            continue
-        _check_members(operation, parameter, value, names)
+        if parameter.explode and not parameter.as_json and parameter.style != "deepObject":
+            apart[parameter] = value
+    _check_members(operation, apart, names)
 
 
 def _check_matrix(operation: Operation, given: Mapping[Parameter, Any]) -> None:
-    """Refuse an object whose members go into the path by their own names, where one stands there already."""
+    """Refuse objects whose members go into the path by their own names, where one stands there already."""
     names = set(map(unquote, MATRIX_NAME.findall(operation.path)))
     names |= {parameter.name for parameter in operation.parameters if parameter.place == "path"}
+    apart: dict[Parameter, Any] = {}
     for parameter, value in given.items():
         if parameter.explode and parameter.style == "matrix":
-            _check_members(operation, parameter, value, names)
+            apart[parameter] = value
+    _check_members(operation, apart, names)
 
 
-def _check_members(operation: Operation, parameter: Parameter, value: object, names: set[str]) -> None:
-    if isinstance(value, Mapping):
-        for name in value.keys() & names:
-            raise ToolError(f"{operation.place}: {parameter.argument!r} may not have the member {name!r}")
+def _check_members(operation: Operation, apart: Mapping[Parameter, Any], names: set[str]) -> None:
+    """Refuse a member without a name, one with a name that is there, and one that two objects have."""
+    owners: dict[str, Parameter] = {}
+    for parameter, value in apart.items():
+        if not isinstance(value, Mapping):
+            continue
+        for name in value:
+            argument = parameter.argument
+            if not name:
+                raise ToolError(f"{operation.place}: {argument!r} may not have a member without a name")
+            # Many servers read `a[b]` as a member of `a`.
+            if name in names or name.partition("[")[0] in names:
+                raise ToolError(f"{operation.place}: {argument!r} may not have the member {quoted(name)!r}")
+            other = owners.setdefault(name, parameter)
+            if other is not parameter:
+                raise ToolError(
+                    f"{operation.place}: {other.argument!r} and {argument!r} may not both have the member"
+                    f" {quoted(name)!r}"
+                )
 
 
 def _header(parameter: Parameter, value: object) -> str:
