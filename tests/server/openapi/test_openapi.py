@@ -626,6 +626,19 @@ def test_arguments_whose_longer_names_are_taken_too_have_longer_ones_still() -> 
     assert json.loads(told["content"]) == {"id": 5, "id__query": 6}
 
 
+def test_an_argument_is_not_taken_for_the_context_of_its_tool() -> None:
+    said = {"parameters": [{"name": "ferrule_context", "in": "query", "schema": {}}]}
+    assert asked(said, {"ferrule_context__query": "x"})["url"] == "/it?ferrule_context=x"
+
+
+def test_members_of_a_body_may_have_schemas_that_are_true() -> None:
+    schema = {"type": "object", "properties": {"anything": True, "name": {"type": "string"}}}
+    said = {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+    assert json.loads(asked(said, {"anything": [1], "name": "x"})["content"]) == {"anything": [1], "name": "x"}
+    said = {"requestBody": {"content": {"application/json": {"schema": True}}}}
+    assert asked(said, {"body": [1]})["content"] == "[1]"
+
+
 def test_bodies_of_other_kinds() -> None:
     def body(kind: str, schema: Any = None) -> dict[str, Any]:
         return {"requestBody": {"required": True, "content": {kind: {"schema": schema or {}}}}}

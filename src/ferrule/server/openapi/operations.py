@@ -22,6 +22,8 @@ UNSETTABLE = frozenset({"accept", "content-type", "authorization"})
 SILENT = frozenset({"title", "description", "default", "example", "examples", "deprecated", "externalDocs"})
 """What a schema may say without refusing anything."""
 BODY = "body"
+CONTEXT = "ferrule_context"
+"""What the function of a tool is handed beside its arguments."""
 
 
 class Parameter(Struct, frozen=True):
@@ -141,7 +143,7 @@ class _Arguments:
 
     def _free(self, name: str, place: str) -> str:
         """Return a name that no argument has yet: the given one, or one that says where it goes."""
-        while name in self._properties:
+        while name in self._properties or name == CONTEXT:
             name = f"{name}__{place}"
         return name
 

@@ -68,7 +68,9 @@ class Schemas:
         return dict(sorted(found.items()))
 
     def resolved(self, schema: object) -> Mapping[str, Any]:
-        """Return what a schema says, behind any references."""
+        """Return what a schema says, behind any references; `true` and `false` say nothing of its parts."""
+        if not isinstance(schema, Mapping):
+            return {}
         return self._document.follow(schema, "a schema")
 
     def part_seen(self, schema: Collection[object]) -> None:
