@@ -38,7 +38,7 @@ class Revision(Struct, frozen=True):
     """How to write what newer revisions added: by type, the older form."""
 
     def trim(self, value: object) -> Any:
-        """Return a value the form this revision knows."""
+        """Return a value in the form this revision knows."""
         trim = self.trims.get(type(value))
         if trim is None:
             return value
@@ -80,7 +80,7 @@ class Agreement(Protocol):
     peer: Peer | None
     """Who made the handshake; None before it."""
     met_stateless: bool
-    """Whether the last request came without a handshake of its era."""
+    """Whether the last request that an era judged was one of the stateless era."""
 
 
 class Era(Protocol):

@@ -56,10 +56,10 @@ def _wants_context(params: dict[str, object]) -> bool:
 
 def _sampling(capabilities: ClientCapabilities, with_tools: bool) -> dict[str, object]:
     declared = capabilities.sampling
-    if declared is None:
-        return {"sampling": {"tools": {}} if with_tools else {}}
-    if with_tools and declared.tools is None:
+    if with_tools and (declared is None or declared.tools is None):
         return {"sampling": {"tools": {}}}
+    if declared is None:
+        return {"sampling": {}}
     return {}
 
 
@@ -87,7 +87,10 @@ def server_offers(capabilities: ServerCapabilities, capability: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _parts(capability: str) -> tuple[str, str]:
-    """Part a capability from what it names within; a name made anew each time would be kept by Python's own caches."""
+    """Split `resources.subscribe` into `resources` and `subscribe`; the second is empty where there is none.
+
+    The same two strings each time: Python's caches of attributes would keep every new one.
+    """
     name, _, flag = capability.partition(".")
     return name, flag
 
@@ -109,8 +112,12 @@ def declares(capabilities: ServerCapabilities | ClientCapabilities, capability: 
 
 def _within(declared: object, path: str) -> bool:
     """Return whether a capability that is kept as it was written has a part such as `requests.tools.call`."""
-    for name in path.split(".") if path else ():
-        declared = declared.get(name) if isinstance(declared, Mapping) else None
+    if not path:
+        return True
+    for name in path.split("."):
+        if not isinstance(declared, Mapping):
+            return False
+        declared = declared.get(name)
         if declared is None or declared is False:
             return False
     return True

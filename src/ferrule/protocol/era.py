@@ -17,8 +17,10 @@ from ferrule.wire.channel import Origin
 logger = logging.getLogger("ferrule.protocol")
 
 
-STANDARD_CODES, RESERVED_CODES = STANDARD, RESERVED
-"""What JSON-RPC keeps for itself and for the protocols on top of it."""
+STANDARD_CODES = STANDARD
+"""The codes that JSON-RPC defines."""
+RESERVED_CODES = RESERVED
+"""The codes that JSON-RPC keeps for itself and for the protocols on top of it."""
 
 
 def sendable(code: int, known: frozenset[int]) -> int:
@@ -35,9 +37,10 @@ class Eras(Struct, frozen=True):
     handshake: Era
     stateless: Era
     _admitted: dict[str, tuple[Mapping[str, Method], int, frozenset[str]]] = {}
+    """By version, the names `admitted` returned last, the table they were made of, and how long it was then."""
 
     def era_of(self, meta: Meta | None, origin: Origin) -> Era:
-        """A request that carries its own version, in its `_meta` or its HTTP header, is stateless; any other is not."""
+        """Return the era of a request: stateless if it names its own version, in `_meta` or in the HTTP header."""
         if meta is not None and meta.version is not UNSET:
             return self.stateless
         if origin.version and origin.version in self.stateless.versions:
@@ -47,7 +50,11 @@ class Eras(Struct, frozen=True):
     def admitted(self, methods: Mapping[str, Method], revision: Revision) -> frozenset[str]:
         """Return the methods a peer of this revision may ask after its handshake; all sessions share the set."""
         known = self._admitted.get(revision.version)
-        if known is None or known[0] is not methods or known[1] != len(methods):
-            names = (name for name, row in methods.items() if row.handshake and name != "initialize")
-            known = self._admitted[revision.version] = (methods, len(methods), frozenset(names) - revision.absent)
-        return known[2]
+        if known is not None:
+            table, size, admitted = known
+            if table is methods and size == len(methods):
+                return admitted
+        names = (name for name, row in methods.items() if row.handshake and name != "initialize")
+        admitted = frozenset(names) - revision.absent
+        self._admitted[revision.version] = (methods, len(methods), admitted)
+        return admitted

@@ -110,7 +110,7 @@ def spliced(foreign: Foreign, head: bytes) -> Raw | None:
     text = bytes(foreign.raw).strip()
     if text[:1] != b"{":
         return None
-    # A name may be written with escapes: `\\u005fmeta` is `_meta`.
+    # A name may be written with escapes: `\u005fmeta` is `_meta`.
     if b'"resultType"' in text or b'"_meta"' in text or b"\\u00" in text:
         return None
     rest = text[1:].lstrip()

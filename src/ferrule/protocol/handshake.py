@@ -5,7 +5,7 @@ Who the peer is was agreed once and is kept in the session; questions to the cli
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -76,7 +76,7 @@ from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 
 
 class Numbers(Struct, frozen=True):
-    """What stands in an error in this profile."""
+    """The two numbers that an error has in the profile `erlmcp` (`Server(error_profile="erlmcp")`)."""
 
     code: int
     """The error's own number."""
@@ -109,7 +109,8 @@ ERLMCP: dict[str, Numbers] = {
     "Forbidden": Numbers(ErrorCode.INVALID_REQUEST.value, 1014),
     "OfferRefused": Numbers(ErrorCode.OFFER_REFUSED.value, 1027),
 }
-"""By class of refusal. What is not here keeps the specification's number; the stateless era always does."""
+"""The numbers of that profile, by class of refusal. What is not here keeps the specification's number; in the stateless
+era everything does."""
 
 
 LATER_EXTENSIONS = frozenset({TASKS_EXTENSION})
@@ -193,34 +194,38 @@ BEFORE_ICONS = Revision(
 
 
 def _old(version: str, *, audio: bool, batches: bool, gone: tuple[str, ...], capabilities: tuple[str, ...]) -> Revision:
+    """Return one of the two oldest revisions; `gone` names the members that tools did not have yet."""
+    trims: dict[type, Callable[[Any], Any]] = {
+        **LATER_REFUSALS,
+        type(None): empty,
+        ReadResourceResult: lambda result: each("contents", no_meta)(no_hints(result)),
+        ListToolsResult: each("tools", without(*gone)),
+        ListResourcesResult: each("resources", oldest_item),
+        ListResourceTemplatesResult: each("resource_templates", oldest_item),
+        ListPromptsResult: each("prompts", old_prompt_item),
+        CallToolResult: old_result(audio=audio),
+        PlainResult: lambda result: old_result(audio=audio)(result.whole()),
+        PlainContents: written_ahead,
+        GetPromptResult: old_prompt(audio=audio),
+        Implementation: without("title", "description", "website_url", "icons"),
+        ServerCapabilities: without(*capabilities),
+        ClientCapabilities: old_client("elicitation"),
+        CreateMessageResult: oldest_sampled,
+        UrlElicitationRequired: as_invalid_request,
+        ListRootsResult: each("roots", without("meta")),
+        PromptReference: without("title"),
+        CompletionContext: lambda _: None,
+    }
+    if not batches:
+        # Messages of progress came with the revision that had batches.
+        trims[ProgressParams] = without("message")
     return Revision(
         version,
         nameless_id=None,
         batches=batches,
         faults_in_results=False,
         absent=BEFORE_TASKS | {"elicitation/create", ELICITATION_COMPLETE},
-        trims={
-            **LATER_REFUSALS,
-            type(None): empty,
-            ReadResourceResult: lambda result: each("contents", no_meta)(no_hints(result)),
-            ListToolsResult: each("tools", without(*gone)),
-            ListResourcesResult: each("resources", oldest_item),
-            ListResourceTemplatesResult: each("resource_templates", oldest_item),
-            ListPromptsResult: each("prompts", old_prompt_item),
-            CallToolResult: old_result(audio=audio),
-            PlainResult: lambda result: old_result(audio=audio)(result.whole()),
-            PlainContents: written_ahead,
-            GetPromptResult: old_prompt(audio=audio),
-            Implementation: without("title", "description", "website_url", "icons"),
-            ServerCapabilities: without(*capabilities),
-            ClientCapabilities: old_client("elicitation"),
-            CreateMessageResult: oldest_sampled,
-            UrlElicitationRequired: as_invalid_request,
-            ListRootsResult: each("roots", without("meta")),
-            PromptReference: without("title"),
-            CompletionContext: lambda _: None,
-            **({} if batches else {ProgressParams: without("message")}),
-        },
+        trims=trims,
     )
 
 
@@ -246,7 +251,7 @@ REVISIONS = {revision.version: revision for revision in (NEWEST, BEFORE_ICONS, W
 
 
 LISTS = frozenset({ListToolsResult, ListTasksResult, CancelTaskResult})
-"""Results whose items differ between the newest revision of this era and the next."""
+"""Results that another peer gave and that are read before they are handed on: their items have another form here."""
 
 
 class Handshake:

@@ -35,7 +35,8 @@ class Question(Struct, frozen=True):
 class Need(BaseException):
     """Raised through a handler that cannot go on without answers.
 
-    It is a BaseException so that neither `except Exception` in a handler nor a task group swallows it.
+    It is a BaseException so that `except Exception` in a handler does not swallow it. A task group raises it inside a
+    group, where the dispatcher finds it.
     """
 
     def __init__(self, questions: Sequence[tuple[str, Question]]) -> None:
@@ -44,9 +45,10 @@ class Need(BaseException):
 
 
 class JournalEntry(Struct, array_like=True):
-    """One remembered answer or step result: the fingerprint of its question and its JSON."""
+    """One remembered answer or step result, as JSON."""
 
     digest: str
+    """The fingerprint of the question; empty for a step."""
     value: Raw
 
 

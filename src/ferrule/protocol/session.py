@@ -1,7 +1,7 @@
 """The book-keeping of one conversation: who is there, what runs, what we wait for.
 
 Rule 1: no I/O, no clock, no tasks. Everything that happens here can be replayed.
-Rule 2: a session does not know which side it is on.
+Rule 2: a session is the same on both sides; only `_withdrawn` looks which one it is.
 Rule 3: no version is known here; the eras are asked.
 """
 
@@ -135,7 +135,7 @@ class Session:
         self.peer: Peer | None = None
         self.peer_ready = False
         self.met_stateless = False
-        """Whether the last who asked without a handshake belongs to the stateless era."""
+        """Whether the last request that an era judged was one of the stateless era: `refuse` answers in its words."""
         self.met = NOBODY
         """The sender of the last request of the stateless era: the next request says the same of its own."""
         self.running: dict[Id, Call] = {}
@@ -475,14 +475,12 @@ def refused(request_id: Id | UnsetType | None, refusal: Refusal, era: Era) -> Fa
     return Failure(request_id, error)
 
 
-# The book-keeping of those who ask without a session: each exchange stands alone.
-#
-# Rule: nothing one exchange says can touch another: ids are the asker's own business, and a cancellation that names
-# one is not heard.
-
-
 class SessionlessSession(Session):
-    """Many conversations of one request each; a call is known by its way back, which no other call has."""
+    """Many conversations of one request each; a call is known by its way back, which no other call has.
+
+    Rule: nothing one exchange says can touch another: ids are the asker's own business, and a cancellation that names
+    one is not heard.
+    """
 
     __slots__ = ()
 

@@ -192,7 +192,7 @@ class Stateless:
             require_client(capabilities, question.method, question.params)
 
     def ask(self, call: Call, missing: Sequence[tuple[str, Question]]) -> list[Awaitable[Raw]]:
-        """The wire cannot wait: raise the need for the answers."""
+        """Raise Need: in this era the client gets no requests of ours, and the handler runs again with its answers."""
         if not call.row.may_ask:
             raise InvalidRequest(
                 f"{call.method} cannot ask the client for input: in this revision tools, prompts and resources may"
@@ -294,12 +294,15 @@ class Stateless:
         )
 
     def _completed(self, result: object) -> object:
-        """What an extension gives need not be a Result; what is encoded already was sealed before."""
+        """Mark a result that is None or a dict, as extensions give; what is encoded already was marked before."""
         if result is not None and not isinstance(result, dict):
             return result
         given = result or {}
+        completed = {"resultType": COMPLETE, **given}
         meta = {**(self._identity or {}), **(given.get("_meta") or {})}
-        return {"resultType": COMPLETE, **given, **({"_meta": meta} if meta else {})}
+        if meta:
+            completed["_meta"] = meta
+        return completed
 
     def _hint(self, result: CacheableResult) -> None:
         if result.result_type != COMPLETE:

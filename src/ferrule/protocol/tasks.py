@@ -78,7 +78,7 @@ def first_form(task: Task) -> Task:
 
 
 def wrapped(task: Task) -> WrappedTask:
-    """Return a new task the envelope it had first."""
+    """Return a new task in the envelope that tasks had first."""
     return WrappedTask(task=first_form(task))
 
 

@@ -154,7 +154,7 @@ class Link(OwnRequests):
         return False
 
     def message_received(self, message: Request | Success, channel: Channel) -> None:
-        """Take a message of a peer in this very process: its payload was written, its envelope needs no reading."""
+        """Take a message without an envelope to read: one that was read already, or of a peer in this very process."""
         if type(message) is Request:
             self.request_received(message, channel)
         elif (awaited := self.session.awaited.pop(message.id, None)) is None:

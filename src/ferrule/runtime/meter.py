@@ -18,7 +18,7 @@ from ferrule.wire.channel import Origin
 from ferrule.wire.messages import Failure, Id, Notification, Request, Success
 
 WAITS = object()
-"""What is known of a call that waits for its turn."""
+"""Stands in `Call.observed` of a call that waits for its turn."""
 
 
 class LinkMeter:
@@ -38,7 +38,7 @@ class LinkMeter:
         self._observer = observer
         self._session = session
         self._opened: float | None = None if shared else 0.0
-        """When the link was opened; None for the one link of all who have no session."""
+        """When the link was opened, 0.0 before that; None for the one link of all who have no session."""
         self._usual = meter.of("")
         """Where the requests of the last revision are counted: most links speak one."""
         self._pinging: LinkWatch | None = None
@@ -86,7 +86,7 @@ class LinkMeter:
         """Called when a call was answered."""
         # What our own tools have written already ended well, and need not be read again.
         if (type(outcome) is not Raw or call.relayed) and not _ended_well(call, reply, outcome):
-            self._whole(call).finished(call, reply, outcome)
+            self._watch_of(call).finished(call, reply, outcome)
             return
         usual = self._usual
         revision = call.peer.revision.version
@@ -107,10 +107,10 @@ class LinkMeter:
 
     def cancelled(self, call: Call, reason: str, message: str = "") -> None:
         """Called when a call will not be answered, for nobody waits for it any more."""
-        self._whole(call).cancelled(call, reason, message)
+        self._watch_of(call).cancelled(call, reason, message)
 
-    def _whole(self, call: Call) -> LinkWatch:
-        """Make the value that observers see of a call. Return what reports it."""
+    def _watch_of(self, call: Call) -> LinkWatch:
+        """Return what reports a call, and give the call the value that observers see of it."""
         watch = self._new_watch()
         waits = call.observed is WAITS
         call.observed = watch.request(call, call.began)

@@ -346,8 +346,8 @@ def test_the_address_is_a_host_and_a_port_with_ipv6_too(run: Callable[..., None]
 
 async def test_who_is_turned_away_for_want_of_descriptors_is_counted() -> None:
     engine = Engine(hello, EngineSettings(port=0))
-    assert b"503" in engine._short()
+    assert b"503" in engine._no_descriptors()
     refused: list[str] = []
     engine._engine_state.observed = SimpleNamespace(refused=refused.append)  # type: ignore[assignment]
-    assert b"503" in engine._short()
+    assert b"503" in engine._no_descriptors()
     assert refused == ["no_descriptors"]

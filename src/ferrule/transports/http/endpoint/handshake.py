@@ -41,7 +41,7 @@ SESSION_FIELD, LAST_EVENT_FIELD = b"mcp-session-id", b"last-event-id"
 
 
 class HandshakeEndpoint:
-    """Serves sessions that begin with `initialize`; or, without sessions, requests that pretend they had."""
+    """Serves sessions that begin with `initialize`; or, without sessions, requests as if that had been sent before."""
 
     def __init__(self, acceptor: HttpAcceptor, sessions: Sessions, shared: EndpointStreams, guard: Guard) -> None:
         self._acceptor = acceptor
@@ -64,7 +64,7 @@ class HandshakeEndpoint:
         await self._scope.close()
 
     def speaks(self, request: HttpRequest) -> bool:
-        """Return whether the version a request names is one of this era; naming none is fine where there are any."""
+        """Return whether a request names a version of this era, or none, where we speak any of this era."""
         version = request.headers.get(mirror.VERSION_FIELD)
         return version in self._versions or (version is None and bool(self._versions))
 
@@ -232,11 +232,11 @@ class HandshakeEndpoint:
         if found is None:
             await self._resume_past(session, event_id, request, responder, head)
             return
-        missed = await found[0].missed(found[1])
+        stream, number = found
+        missed = await stream.missed(number)
         if missed is None:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
             return
-        stream = found[0]
         if stream.attached:
             refuse(responder, 409, "Conflict: that stream has a reader already", head)
             return
@@ -251,13 +251,17 @@ class HandshakeEndpoint:
         past = None
         if self.cluster_endpoint is not None:
             past = await session.past_stream(event_id)
-        if past is None or not (past[0] or past[1]):
+        if past is None:
             refuse(responder, 404, NOTHING_TO_RESUME, head)
-        elif past[0]:
-            session.standing.attach(responder, head, past[1], expires=expiry_of(request))
-        else:
+            return
+        is_standing, events = past
+        if is_standing:
+            session.standing.attach(responder, head, events, expires=expiry_of(request))
+        elif events:
             # What is not there was not said: the call ended with its node.
-            responder.reply(200, STREAM_HEAD + head, past[1])
+            responder.reply(200, STREAM_HEAD + head, events)
+        else:
+            refuse(responder, 404, NOTHING_TO_RESUME, head)
 
     def delete(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """End a session (Session Management, item 5)."""

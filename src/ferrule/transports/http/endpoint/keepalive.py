@@ -43,9 +43,13 @@ class Keepalive:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.pending: set[PendingExchange] = set()
+        """Exchanges that owe an answer since the last tick."""
         self._overdue: set[PendingExchange] = set()
+        """Those that owed one at that tick already; they begin to stream at the next."""
         self._buckets: list[set[OpenStream]] = [set() for _ in range(max(1, int(keepalive // quiet)))]
+        """The open streams, those of one bucket a tick: so each shows once in `keepalive` seconds that it lives."""
         self._turn = 0
+        """The bucket whose turn it was at the last tick."""
         self._expiries: dict[OpenStream, asyncio.TimerHandle] = {}
         """What ends a stream with the credentials of its reader."""
         self.clock: Callable[[], float] = time.time

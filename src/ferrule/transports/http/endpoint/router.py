@@ -38,13 +38,11 @@ from ferrule.transports.http.endpoint.stateless import StatelessEndpoint
 from ferrule.transports.http.endpoint.streams import EndpointStreams
 from ferrule.transports.http.endpoint.worker_probes import WorkerProbes
 from ferrule.transports.http.heads import EMPTY_HEAD, RETRY_AFTER, TEXT_HEAD, refuse
-from ferrule.transports.http.message import HttpRequest, Responder, header_lines
+from ferrule.transports.http.message import Handle, HttpRequest, Responder, header_lines
 from ferrule.transports.http.old_sse.endpoint import SseEndpoint
 from ferrule.transports.http.old_sse.polling import Polling
 from ferrule.transports.http.routes.custom import CustomRoute, RoutesEndpoint
 from ferrule.transports.http.settings import HEALTH_PATHS, METRICS_PATH, EndpointSettings
-
-Route = Callable[[HttpRequest, Responder], None]
 
 UNSUPPORTED = "Bad request: unsupported MCP-Protocol-Version"
 
@@ -88,8 +86,8 @@ class HttpEndpoint:
         self._allow = header_lines({"Allow": self._methods})
         self.mirrored = acceptor.mirrored
         """Returns which arguments of a tool its headers mirror."""
-        self._modern = frozenset(map(str.encode, acceptor.eras.stateless.versions))
-        self.routes: dict[str, Route] = {settings.path: self._mcp}
+        self._stateless_versions = frozenset(map(str.encode, acceptor.eras.stateless.versions))
+        self.routes: dict[str, Handle] = {settings.path: self._mcp}
         self._health: HealthProbes | None = None
         self._worker_probes: WorkerProbes | None = None
         self._add_probes(settings)
@@ -304,7 +302,7 @@ class HttpEndpoint:
             refuse(responder, 413, f"Too large: the limit is {self.settings.max_body_size} bytes", head)
         elif self.draining and b"mcp-session-id" not in headers:
             refuse(responder, 503, STOPPING, head + RETRY_AFTER)
-        elif headers.get(mirror.VERSION_FIELD) in self._modern:
+        elif headers.get(mirror.VERSION_FIELD) in self._stateless_versions:
             self._post_stateless(request, _peek(body), responder, head)
         elif not unmistakable(body) or b"mcp-session-id" not in headers:
             self._closer_look(request, responder, head)

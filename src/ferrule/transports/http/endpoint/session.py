@@ -76,7 +76,9 @@ class HttpSession:
         """What it is bound to (`Origin.binding`): only the principal that opened it finds it again."""
         self.shared = shared
         self.started = self.used = shared.now
-        self.polls = self.over = False
+        self.polls = False
+        """Whether readers of its streams are sent away and come back (`Revision.polls`)."""
+        self.over = False
         self.generation = 1
         """How many processes have had it, this one included."""
         self._tag = ""
@@ -128,8 +130,10 @@ class HttpSession:
         return stream, int(number)
 
     async def past_stream(self, event_id: str) -> tuple[bool, bytes] | None:
-        """Return what was said after an event at the node that had the session before: whether on the standing stream,
-        and the events; None where that is not known."""
+        """Return what was said after an event at the node that had the session before; None where that is not known.
+
+        The first value says whether it was said on the standing stream.
+        """
         name, _, number = event_id.rpartition("-")
         tag, _, rest = name.partition(".")
         if tag != self.tag or not _is_number(number):

@@ -178,13 +178,18 @@ class Eviction:
         return in_use
 
     def _find_idlest(self, owner: str | None, newest: EndpointSession) -> list[tuple[float, str]]:
-        """Looking for the idlest among all is dear, so a share of them is noted at once."""
+        """Return some of the idlest sessions of an owner, or of all; the idlest stands last.
+
+        Looking for the idlest is dear, so a share of all is returned at once. The newest is there only if it is alone.
+        """
         among = []
         for each in self._open.values():
             if owner in (None, each.owner) and each is not newest:
                 among.append(each)
+        if not among:
+            among.append(newest)
         share = max(LEAST_SHARE, len(among) // 100)
-        return nsmallest(share, ((each.used, each.id) for each in among or [newest]))[::-1]
+        return nsmallest(share, ((each.used, each.id) for each in among))[::-1]
 
 
 class Sessions:

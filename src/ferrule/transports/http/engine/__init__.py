@@ -1,1 +1,1 @@
-"""The HTTP/1.1 server: sockets, strict parsing, answers in order."""
+"""The HTTP server: sockets, strict parsing, bodies, answers in order; HTTP/2 in a folder of its own."""

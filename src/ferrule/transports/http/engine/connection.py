@@ -543,7 +543,7 @@ class Connection(RequestReader, asyncio.Protocol):
             self._transport.close()
 
     def _bequeath(self, heir: Heir) -> bool:
-        """Leave the connection to our successor; return whether that was possible."""
+        """Leave the connection to the process that comes after ours. Return whether that was possible."""
         if self.state >= BODY:
             return False
         transfer = self._given_away()
@@ -553,7 +553,7 @@ class Connection(RequestReader, asyncio.Protocol):
         return True
 
     def drain(self) -> None:
-        """End the connection, or leave it to our successor, after the answer to the request that has begun to come."""
+        """End the connection, or leave it to the process that comes after ours, once what has begun is answered."""
         heir = self.engine_state.heir
         if heir is not None and not self.last and (self.state in (BODY, BUSY) or self._bequeath(heir)):
             return

@@ -84,7 +84,7 @@ class Engine:
         warn_of_few_descriptors(self._settings.max_connections)
         self._sweep()
         for each in sockets:
-            accepting = SocketAcceptor(each, self._take, self._short, self._failed)
+            accepting = SocketAcceptor(each, self._take, self._no_descriptors, self._failed)
             accepting.start()
             self._accepting.append(accepting)
 
@@ -169,7 +169,7 @@ class Engine:
             self._unattached.add(accepted)
             self._scope.spawn(self._attach_secure(connection, accepted))
 
-    def _short(self) -> bytes:
+    def _no_descriptors(self) -> bytes:
         """Return what is said to a peer that is turned away for want of descriptors."""
         if self._engine_state.observed is not None:
             self._engine_state.observed.refused("no_descriptors")

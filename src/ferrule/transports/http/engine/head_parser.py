@@ -89,8 +89,9 @@ class Head(Struct, frozen=True, eq=False):
     plain: bool
     """Whether the answer needs nothing special: it has a body, and the connection stays."""
     stem: bytes = b""
-    """What stands before the digits of the content-length, where they were found; and what stands after them."""
+    """What stands before the digits of the content-length; empty where they were not found in a usual way."""
     tail: bytes = b""
+    """What stands after them."""
     decision: HeadDecision = field(default_factory=HeadDecision)
 
 
@@ -381,8 +382,10 @@ class RecentHeads:
 
 
 def _without_session(raw: bytes) -> tuple[bytes, bytes]:
-    """Return a head with something of the same length in place of the id of its session, and that id; as it is, and
-    nothing, where it names none in a usual way. What is acceptable does not depend on the id: its characters are plain.
+    """Return a head with a blank of the same length in place of the id of its session, and that id.
+
+    A head that names no session, or names it in an unusual way, is returned as it is, with an empty id. What is
+    acceptable does not depend on the id: its characters are plain.
     """
     at = raw.find(_IN_SESSION)
     start = at + _TO_ID

@@ -23,7 +23,7 @@ from ferrule.transports.http.engine.state import EngineState
 MAX_BLANK_LINES = 4
 MAX_KEPT_HEAD = 2048
 CHECK_EVERY = 1024
-"""Bytes of a head that has not come whole, after which it is looked at again; up to so many, each time some come."""
+"""A head that has not come whole is looked at whenever bytes come, up to this size; from there on once for so many."""
 
 NO_HEAD = Head(
     raw=b"",
@@ -59,7 +59,8 @@ class RequestReader:
 
     def _read_head(self) -> Head | None:
         """Take the next head, if it has come whole."""
-        buffer, at = self._buffer, self._at
+        buffer = self._buffer
+        at = self._at
         kept = self._kept
         head: Head | None = self._head
         if head is NO_HEAD:
@@ -129,8 +130,10 @@ class RequestReader:
         return None
 
     def _read_whole(self, data: bytes) -> Head:
-        """Return the head of exactly one whole request; NO_HEAD for what is not whole or not acceptable, which is read
-        piece by piece. A head that was parsed for nothing is left to that."""
+        """Return the head of data that is exactly one whole request; NO_HEAD for anything else.
+
+        What is not whole or not acceptable is read piece by piece afterwards, from the head on if that was parsed here.
+        """
         engine_state = self.engine_state
         kept = self._kept
         head = parse_again(kept, data, 0) if kept.stem else None

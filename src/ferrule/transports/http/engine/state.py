@@ -206,9 +206,14 @@ class EngineState:
         self.requests.give(less)
 
     def body_deadline(self, body_end: float, size: int) -> float:
-        """Return when more of a body must have come: after the pause it may make, in all what its bytes earned."""
+        """Return when more of a body must have come, of which `size` bytes are there.
+
+        It may pause for `body_timeout`, from now on, or from the time at which its bytes would have come at
+        `min_body_rate` if that is earlier. At `body_end` it must be whole.
+        """
         settings = self.settings
-        earned = body_end - settings.max_body_time + size / settings.min_body_rate
+        began = body_end - settings.max_body_time
+        earned = began + size / settings.min_body_rate
         return min(min(self.clock, earned) + settings.body_timeout, body_end)
 
     async def wait_empty(self, within: float) -> None:
