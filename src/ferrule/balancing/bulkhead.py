@@ -82,7 +82,7 @@ class BulkheadStats(Struct, frozen=True):
     in_flight: int
     waiting: int
     principals: int
-    """Principals with calls in flight or waiting, without None in flight."""
+    """How many principals have calls in flight or waiting; None counts while it waits only."""
     refused: int
     service_time: float
 

@@ -123,5 +123,5 @@ class PlainResult(Struct, gc=False):
     value: int | str
 
     def whole(self) -> CallToolResult:
-        """Return the result as everybody knows it."""
+        """Return the result as the struct that layers and tasks know."""
         return CallToolResult(content=[TextContent(str(self.value))], structured_content={"result": self.value})

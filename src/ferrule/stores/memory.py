@@ -15,14 +15,8 @@ from ferrule.budgets.shares import Shares
 from ferrule.errors import Busy, SetupError
 from ferrule.stores.contracts import StoredTask, owner_of
 
-# Tasks in this process: bounded in number and size, and gone with it.
-#
-# They age by a clock that never jumps, the event loop's: when the clock on the wall is set, no task expires before
-# its time or stays beyond it.
-
-
 LEAST_LOOKED_AT = 1024
-"""How many ends are noted, of tasks that are long gone too, before those are looked for."""
+"""How many ends of tasks are noted, or how many values kept, before those that are gone or expired are looked for."""
 
 SHARE = 4
 """One owner's results may take one part in so many of the room before they push others' out."""
@@ -31,7 +25,11 @@ FULL = "Busy: this server keeps as many tasks as it can, and none of them has en
 
 
 class MemoryTasks:
-    """Tasks by id; over a bound, the one that ended longest ago goes first, and one that goes on is never dropped."""
+    """Tasks by id; over a bound, the one that ended longest ago goes first, and one that goes on is never dropped.
+
+    They age by a clock that never jumps, the event loop's: when the clock on the wall is set, no task expires before
+    its time or stays beyond it.
+    """
 
     def __init__(
         self,
@@ -118,7 +116,10 @@ class MemoryTasks:
                 break
             held -= len(self._tasks[each].result or b"")
             self._forget(each)
-        while self.size > self._max_bytes and (oldest := next(iter(self._ended))) != task.id:
+        while self.size > self._max_bytes:
+            oldest = next(iter(self._ended))
+            if oldest == task.id:
+                break
             self._forget(oldest)
 
     async def page(self, owner: str, after: tuple[float, str] | None, limit: int, now: float) -> list[StoredTask]:
@@ -165,10 +166,6 @@ class MemoryTasks:
 
 def _loop_time() -> float:
     return asyncio.get_running_loop().time()
-
-
-LEAST_LOOKED_AT = 1024
-"""How many values there are before those that expired are looked for."""
 
 
 NO_ROOM = "Busy: this server keeps as many values as it can, and none of them has expired"

@@ -43,8 +43,8 @@ MARK = "."
 MAX_FORWARDED = 1000
 """How many requests may wait for other workers at once."""
 MOST_FORWARDED_BYTES = 16 * 1024 * 1024
-"""Bytes of the bodies of those that wait for a session of ours, and bytes that wait for another worker after which no
-more requests go there; a larger one goes alone. Over `pipe.MAX_UNSENT` the pipe that all share would be cut."""
+"""Bytes of the bodies of those that wait for a session of ours. While more than this waits for another worker, no more
+requests go there; a larger one goes alone. Over `pipe.MAX_UNSENT` the pipe that all share would be cut."""
 MOST_BACKLOG = 4 * 1024 * 1024
 """Bytes a client may lag behind the answer of another worker before it is cut."""
 OWNER_GONE = b"Bad gateway: the worker that has this session is gone; initialize again\n"
@@ -269,20 +269,22 @@ class WorkerNeighbours:
     def _whole(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.pop(frame.exchange, None)
         if found is not None:
+            _, responder = found
             answer = read_answer(frame.content)
-            found[1].reply(answer.status, answer.head, answer.body)
+            responder.reply(answer.status, answer.head, answer.body)
 
     def _begin(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.get(frame.exchange)
         if found is not None:
+            _, responder = found
             answer = read_answer(frame.content)
-            found[1].begin(answer.status, answer.head, answer.body)
+            responder.begin(answer.status, answer.head, answer.body)
 
     def _part(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.get(frame.exchange)
         if found is None:
             return
-        responder = found[1]
+        _, responder = found
         responder.write(frame.content)
         if responder.backlog > MOST_BACKLOG:
             # The worker that answers sees only that we take everything.
@@ -293,12 +295,14 @@ class WorkerNeighbours:
     def _finish(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.pop(frame.exchange, None)
         if found is not None:
-            found[1].finish()
+            _, responder = found
+            responder.finish()
 
     def _cut(self, pipe: Pipe, frame: Frame) -> None:
         found = self._asked.pop(frame.exchange, None)
         if found is not None:
-            found[1].abort()
+            _, responder = found
+            responder.abort()
 
     # -- the end of this worker
 

@@ -161,7 +161,12 @@ class Slot:
             return False
         # Where it dies meanwhile another is started in its place, and others must not find two there.
         ended = asyncio.ensure_future(before.wait())
-        ended.add_done_callback(lambda over: None if over.cancelled() else successor.kill())
+
+        def died(over: asyncio.Future[int]) -> None:
+            if not over.cancelled():
+                successor.kill()
+
+        ended.add_done_callback(died)
         try:
             await self._begin(successor)
         except FerruleError as error:
@@ -207,16 +212,16 @@ class Overseer:
 
     def plan_of(self, slot: int, listening: list[int], status: int, succeeds: bool) -> WorkerPlan:
         """Return what a worker is told."""
-        there = self._oversight
+        oversight = self._oversight
         return WorkerPlan(
             slot=slot,
-            count=there.workers,
+            count=oversight.workers,
             folder=self._folder,
-            places=there.places,
+            places=oversight.places,
             configuration=active().path,
-            arguments=there.arguments,
-            transport=there.transport,
-            options=there.options,
+            arguments=oversight.arguments,
+            transport=oversight.transport,
+            options=oversight.options,
             listening=listening,
             status=status,
             succeeds=succeeds,
@@ -258,17 +263,17 @@ class Overseer:
 
     async def _listen(self) -> list[list[socket.socket]]:
         """Open listening sockets for every worker, all on one port."""
-        there = self._oversight
-        listener = TRANSPORTS[there.transport].new_listener(there.options)
+        oversight = self._oversight
+        listener = TRANSPORTS[oversight.transport].new_listener(oversight.options)
         if not isinstance(listener, InheritingListener):
-            raise SetupError(f"{there.transport} cannot be served by several workers: leave workers out")
+            raise SetupError(f"{oversight.transport} cannot be served by several workers: leave workers out")
         place = listener.place
         if sys.platform != "linux":
             # Elsewhere sockets of one port do not share what comes.
-            return [await listen(place)] * there.workers
+            return [await listen(place)] * oversight.workers
         opened: list[list[socket.socket]] = []
         port = place.port
-        for _ in range(there.workers):
+        for _ in range(oversight.workers):
             # The settings of every listener are structs.
             sockets = await listen(structs.replace(place, port=port, reuse_port=True))  # type: ignore[type-var]
             port = sockets[0].getsockname()[1]
@@ -312,7 +317,8 @@ class Overseer:
             if self._stopping:
                 return
             async with self._replacing:
-                replaced += await slot.replace()
+                if await slot.replace():
+                    replaced += 1
         logger.info("%d of %d workers are replaced", replaced, len(self.slots))
 
     async def _recycle(self, rule: RecycleRule) -> None:

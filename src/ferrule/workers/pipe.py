@@ -199,8 +199,19 @@ class Pipe:
         self._on_lost(self)
 
 
-CONNECTION, SESSION, GIVEN, NOTICE, QUESTION, REPLY, LEAVING, LEFT = range(32, 40)
-"""The kinds of frames beside those of requests and answers, which are those of nodes: a connection or a session passed
-on; all sessions were; something all workers are told; a question and its reply; a worker ends, and its successor has
-its place; nothing more is sent to the one that ends."""
+# The kinds of frames beside those of requests and answers, which stand in `transports/http/cluster/frames.py`.
+CONNECTION = 32
+"""A connection is handed over."""
+SESSION = 33
+"""A session is handed over."""
+GIVEN = 34
+"""All sessions of the worker that ends were handed over."""
+NOTICE = 35
+"""Something that all workers are told."""
+QUESTION = 36
+REPLY = 37
+LEAVING = 38
+"""A worker ends, and its successor has its place."""
+LEFT = 39
+"""Nothing more is sent to the worker that ends."""
 WITH_CONNECTION = frozenset({CONNECTION})

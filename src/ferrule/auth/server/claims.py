@@ -99,11 +99,6 @@ class ClaimRules:
         if self._audience_claim != "aud" and settings.audience is None:
             raise SetupError(f"audience= must name what {self._audience_claim!r} may be: there is no other audience")
 
-    @property
-    def by_resource(self) -> bool:
-        """Whether the resource is the audience."""
-        return not self._audiences
-
     def check(self, claims: Mapping[str, Any], now: float, resource: str) -> None:
         """Raise BadToken for claims that let nobody in; `resource` is the audience where no other was set.
 

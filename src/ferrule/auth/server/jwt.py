@@ -191,9 +191,16 @@ class JWT(SignedTokens):
 
 
 def fetcher_for(url: str, settings: TokenSettings) -> Fetcher:
-    """Return what fetches from where an option leads: this machine only where the option names it."""
-    host = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    """Return what fetches a URL that an option names, and what it leads to.
+
+    Nothing is fetched from this machine unless the URL itself names it.
+    """
+    _, _, rest = url.partition("://")
+    authority, _, _ = rest.partition("/")
+    _, _, name = authority.rpartition("@")
+    host, _, port = name.rpartition(":")
+    if port.isdigit():
+        name = host
     rules = AddressRules(loopback=is_loopback_name(name.strip("[]")), private=settings.allow_private)
     return Fetcher(rules, timeout=FETCH_TIMEOUT, max_size=MAX_SIZE)
 

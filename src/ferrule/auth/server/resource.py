@@ -67,7 +67,10 @@ class ProtectedResource:
             host = facts.headers.get("host", "")
             endpoint = facts.endpoint or self._path
             known = self._loopback.get((host, facts.root, endpoint))
-            found = known if known is not None else self._derived(facts.url, host, facts.root, endpoint)
+            if known is not None:
+                found = known
+            else:
+                found = self._derived(facts.url, host, facts.root, endpoint)
         if facts.root and found not in self._mounted:
             self._note_mount(found, facts.root)
         return found
@@ -95,9 +98,14 @@ class ProtectedResource:
         scheme = "https" if url.startswith("https:") else "http"
         outside = f"{scheme}://{host}{root}"
         # Mounted at its own path, the mount itself is the endpoint: `api.mount("/mcp", app.asgi())`.
-        main = outside if root.endswith(self._path) else outside + self._path
+        main = outside
+        if not root.endswith(self._path):
+            main += self._path
         self._main[host] = main
-        found = self._loopback[host, root, endpoint] = main if endpoint == self._path else outside + endpoint
+        found = main
+        if endpoint != self._path:
+            found = outside + endpoint
+        self._loopback[host, root, endpoint] = found
         return found
 
     def url_of(self, facts: RequestFacts) -> str:
@@ -167,7 +175,7 @@ class ProtectedResource:
         )
 
     def by_headers(self, headers: Mapping[str, str]) -> str:
-        """Return the resource a request was for, of which only the headers are left."""
+        """Return the resource a request was for, as far as its headers alone tell."""
         return self.settings.resource or self._main.get(headers.get("host", ""), "")
 
     # -- metadata

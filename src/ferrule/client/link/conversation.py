@@ -326,7 +326,7 @@ class Conversation(ClientLink):
         return await self.last(method, params, how), awaited.id
 
     async def last(self, method: str, params: Params, how: RequestOptions) -> Raw:
-        """Ask, and let an error be an error."""
+        """Ask without another try: an error that the server answers with is raised."""
         awaited = self.start(method, params, how)
         try:
             return await awaited.waiter  # type: ignore[no-any-return]

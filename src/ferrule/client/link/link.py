@@ -113,7 +113,7 @@ class ClientLink:
         self._options = options
         self._observers = observers
         self._heard = heard
-        self._era = Handshake()
+        self._handshake = Handshake()
         self._on_change: Callable[[], None] = lambda: None
         self._ended = "the client was closed"
         self._question_tasks: QuestionTasks | None = None
@@ -152,7 +152,7 @@ class ClientLink:
         self.link.session.enter(Phase.INITIALIZING)
         self._on_change()
         try:
-            opened = await self.opening.initialize(self.link, self._era)
+            opened = await self.opening.initialize(self.link, self._handshake)
             if address and self.opening.falls_back:
                 known_eras.remember(address)
             return opened
@@ -190,7 +190,7 @@ class ClientLink:
             methods = {**ANSWERED, **tasks.methods}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
         link = Link(
-            Eras(self._era, self._era),
+            Eras(self._handshake, self._handshake),
             methods,
             dispatcher,
             Origin("client"),
@@ -227,7 +227,7 @@ class ClientLink:
     async def renew(self) -> None:
         """Open a new session on the same link, in place of one the server forgot; loses the link where it cannot."""
         try:
-            await self.opening.renew(self.live(), self._era)
+            await self.opening.renew(self.live(), self._handshake)
         except (FerruleError, msgspec.DecodeError, OSError) as error:
             where = self._address or "the server"
             self.lose(LinkLost(f"{where} ended the session, and no new one could be opened: {error}"))
@@ -350,7 +350,7 @@ class ClientLink:
         return peer.version
 
     def trim(self, value: object) -> Any:
-        """Return a value the form the agreed revision knows."""
+        """Return a value in the form the agreed revision knows."""
         peer = self.peer
         if peer is None:
             return value

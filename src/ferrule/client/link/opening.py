@@ -39,19 +39,16 @@ from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.channel import REPEATABLE
 from ferrule.wire.messages import Notification
 
-# Which servers were found to speak the handshake era only, so that they are not probed at every connect.
-#
-# One memory for the process, by the address of the server. A verdict is forgotten when it is old, and when anything
-# fails that relied on it. That a server speaks the stateless era need not be kept: it is asked to discover itself
-# anyway.
-
-
 LASTS = 300.0
-"""Seconds a verdict holds."""
+"""Seconds for which a server that was found to be of the handshake era is taken for one."""
 
 
 class EraMemory:
-    """The addresses of servers of the handshake era, oldest first."""
+    """The addresses of servers that speak the handshake era only, oldest first: they are not probed at every connect.
+
+    An address is forgotten when it is old, and when anything fails that relied on it. That a server speaks the
+    stateless era need not be kept: it is asked to discover itself anyway.
+    """
 
     def __init__(
         self, limit: int = MAX_KNOWN_ERAS, lasts: float = LASTS, clock: Callable[[], float] = time.monotonic

@@ -188,9 +188,9 @@ class ClientRequests:
         for place, question in zip(places, questions, strict=True):
             known.append(answers.find(place, question))
         missing = []
-        for p, q, answer in zip(places, questions, known, strict=True):
+        for place, question, answer in zip(places, questions, known, strict=True):
             if answer is None:
-                missing.append((p, q))
+                missing.append((place, question))
         if not missing:
             found: list[Raw] = []
             for answer in known:

@@ -66,8 +66,10 @@ def _run_in(loop: asyncio.AbstractEventLoop, call: Call, work: Coroutine[Any, An
             owner.add_done_callback(give_up)
         try:
             return await work, None
+        except asyncio.CancelledError:
+            return None, Cancelled("the call has ended")
         except BaseException as error:
-            return None, Cancelled("the call has ended") if isinstance(error, asyncio.CancelledError) else error
+            return None, error
         finally:
             if owner is not None:
                 owner.remove_done_callback(give_up)

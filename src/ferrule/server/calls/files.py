@@ -71,6 +71,7 @@ MAGIC = (
     (4, b"ftypM4A", "audio/mp4"),
     (0, b"%PDF-", "application/pdf"),
 )
+"""How files begin: at which byte, with which bytes, and what they are then."""
 FORMATS = {"jpg": "jpeg", "mp3": "mpeg", "svg": "svg+xml", "tif": "tiff", "m4a": "mp4"}
 
 
@@ -111,7 +112,11 @@ class SourceMedia(Media):
     @property
     def name(self) -> str:
         """Its name: the given one, else its file's."""
-        own = self._name or (self._source if isinstance(self._source, Path) else getattr(self._source, "name", ""))
+        own: object = self._name
+        if not own:
+            own = self._source
+            if not isinstance(own, Path):
+                own = getattr(own, "name", "")
         return Path(str(own)).name or type(self).__name__.lower()
 
     @property
@@ -279,7 +284,9 @@ def _understood(source: object, kind: str) -> Any:
 
 
 def _by_magic(data: bytes) -> str | None:
-    found = next((mime for start, words, mime in MAGIC if data[start : start + len(words)] == words), None)
-    if found is None and data[:1] in (b"<", b"\xef") and b"<svg" in data[:512]:
+    for start, signature, mime_type in MAGIC:
+        if data.startswith(signature, start):
+            return mime_type
+    if data[:1] in (b"<", b"\xef") and b"<svg" in data[:512]:
         return "image/svg+xml"
-    return found
+    return None

@@ -67,12 +67,12 @@ class Visits(Struct, frozen=True):
 
 
 def elicit_question(message: str, schema: object, key: str) -> Question:
-    """Ask for a form to be filled in; the schema is a type, a JSON Schema, or None for a mere yes."""
+    """Return the question that has a form filled in; its schema is a type, a JSON Schema, or None for a mere yes."""
     return Question("elicitation/create", {"message": message, "mode": "form", "requestedSchema": _form(schema)}, key)
 
 
 def url_question(message: str, url: str, key: str, identity: str = "") -> Question:
-    """Ask for a URL to be visited; the identity is the `elicitationId` of the handshake era."""
+    """Return the question that has a URL visited; the identity is the `elicitationId` of the handshake era."""
     params = {"message": message, "mode": "url", "url": checked_url(url)}
     if identity:
         params["elicitationId"] = identity
@@ -189,7 +189,9 @@ def _typed_form(type_: object) -> TypedForm:
 def _new_form(type_: object) -> TypedForm:
     schema = schema_of(type_)
     is_single = inlined(schema).get("type") != "object"
-    form = inlined(_single(schema) if is_single else schema)
+    if is_single:
+        schema = _single(schema)
+    form = inlined(schema)
     form["properties"] = {name: _with_text_choices(rules) for name, rules in form.get("properties", {}).items()}
     return TypedForm(_checked(form), is_single, readable(type_))
 
@@ -203,7 +205,10 @@ def _with_text_choices(rules: object) -> Any:
         return list(map(_with_text_choices, rules))
     if not isinstance(rules, dict):
         return rules
-    rules = {key: _with_text_choices(part) if key in {"items", "anyOf"} else part for key, part in rules.items()}
+    rules = dict(rules)
+    for key in ("items", "anyOf"):
+        if key in rules:
+            rules[key] = _with_text_choices(rules[key])
     if "enum" in rules:
         rules |= {"type": "string", "enum": list(map(str, rules["enum"]))}
         if rules.get("default") is not None:
@@ -270,9 +275,9 @@ def _without_null(rules: dict[str, Any]) -> dict[str, Any]:
             choices.append(choice)
     if len(choices) == 1:
         rest = {}
-        for k, v in rules.items():
-            if k != "anyOf" and not (k == "default" and v is None):
-                rest[k] = v
+        for rule, value in rules.items():
+            if rule != "anyOf" and not (rule == "default" and value is None):
+                rest[rule] = value
         return {**choices[0], **rest}
     return rules
 
@@ -307,7 +312,7 @@ def _fitting(content: dict[str, Any], schema: Mapping[str, object]) -> dict[str,
 
 
 def sample_question(messages: object, max_tokens: int, key: str, options: Mapping[str, object]) -> Question:
-    """Ask the client's model."""
+    """Return the question for the client's model."""
     params = {"messages": list(map(_message, _listed(messages))), "maxTokens": max_tokens}
     for name, value in options.items():
         if value is not None:

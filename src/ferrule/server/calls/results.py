@@ -240,7 +240,7 @@ def plain_number(value: int) -> CallToolResult | PlainResult:
 
 
 def whole(result: CallToolResult | PlainResult) -> CallToolResult:
-    """Return a result as everybody knows it."""
+    """Return a result as the struct that layers and tasks know, also one that was written ahead."""
     if isinstance(result, PlainResult):
         return result.whole()
     return result

@@ -30,7 +30,10 @@ class Switch(Protocol):
 
 
 class Services:
-    """What the calls of one server work with: its threads, its links, what it keeps for callers."""
+    """What the calls of one server work with: its threads, its links, what it keeps for callers.
+
+    What is only declared here is set by those who can do it: `Offers` and `Host`.
+    """
 
     read: Callable[[str, Callable[[], Call]], Awaitable[ReadResourceResult]]
     """Reads one of the server's own resources, for a call that is asked for when it is needed."""

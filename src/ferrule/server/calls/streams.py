@@ -35,7 +35,9 @@ def _data_size(value: object) -> int:
         return _bytes_in(value)
     if value is None:
         return 0
-    return len(bytes(value) if isinstance(value, Raw) else json_of(value))
+    if isinstance(value, Raw):
+        return len(bytes(value))
+    return len(json_of(value))
 
 
 def block_size(block: ContentBlock) -> int:
@@ -140,17 +142,21 @@ class Parts:
 
     def result(self, returned: object = None) -> Any:
         """Return the result: what was returned, else the parts; a single part is given as it is."""
-        if returned is not None or self._whole is not None:
-            if returned is None:
-                return self._whole
+        if returned is not None:
             return returned
+        if self._whole is not None:
+            return self._whole
         self._join()
         joined: list[Any] = []
         for is_text, run in itertools.groupby(self._parts, lambda part: isinstance(part, str)):
-            parts = list(run)
-            joined += ["".join(parts)] if is_text else parts
-        if len(joined) < 2:
-            return joined[0] if joined else None
+            if is_text:
+                joined.append("".join(run))
+            else:
+                joined.extend(run)
+        if not joined:
+            return None
+        if len(joined) == 1:
+            return joined[0]
         made: list[Any] = []
         for part in joined:
             if isinstance(part, Media):

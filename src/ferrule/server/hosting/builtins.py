@@ -153,6 +153,7 @@ FLAGS = {
     PROMPTS_CHANGED: "prompts_list_changed",
     RESOURCES_CHANGED: "resources_list_changed",
 }
+"""By notice of a changed list, the member of a `subscriptions/listen` that asks for it."""
 
 TASKS = ("tasks", "tasks.list", "tasks.cancel")
 
@@ -206,11 +207,13 @@ class Builtins:
         self._links = services.links
         self._subscriptions = services.subscriptions
         self._met: dict[bytes, tuple[InitializeParams, dict[str, Any]]] = {}
+        """By the params of `initialize` as they are written, what clients said of themselves."""
         self._announced: ServerCapabilities | None = None
-        """What was declared last; and, as long as nothing else is, which lists a client hears of, and the forms that
-        the revisions know of it."""
+        """What was declared last."""
         self._kinds: frozenset[str] = frozenset()
+        """Which notices of changed lists follow from that."""
         self._trimmed: dict[tuple[str, bool], ServerCapabilities] = {}
+        """What was declared last as each revision has it, by revision and whether the client has a session."""
 
     def instant(self) -> dict[str, Instant]:
         """Return what answers without waiting, by method."""
@@ -290,7 +293,7 @@ class Builtins:
         lasting = link.session.origin.lasting
         trimmed = self._trimmed.get((revision.version, lasting))
         if trimmed is None:
-            trimmed = self._trimmed[revision.version, lasting] = revision.trim(self._kept(lasting))
+            trimmed = self._trimmed[revision.version, lasting] = revision.trim(self._declared_to(lasting))
         result: InitializeResult = quickly(
             InitializeResult,
             protocol_version=revision.version,
@@ -308,7 +311,7 @@ class Builtins:
         if kinds != self._kinds:  # thousands of clients share one set
             self._kinds = kinds
 
-    def _kept(self, lasting: bool) -> ServerCapabilities:
+    def _declared_to(self, lasting: bool) -> ServerCapabilities:
         """Return what is declared to a client; without a session, there is nobody to tell of changes later."""
         offered = self._capabilities()
         if lasting:
@@ -362,7 +365,7 @@ class Builtins:
         visibility = self._offers.visibility
         make = partial(visibility.page, catalogue) if visibility.in_use else catalogue.page
         capabilities = self._capabilities
-        looked_at: ServerCapabilities | None = None  # of what is declared anew, each time another object
+        looked_at: ServerCapabilities | None = None  # where anything else is declared, that is another object
 
         def page(call: Call) -> Raw:
             nonlocal looked_at

@@ -243,13 +243,15 @@ class Host:
 
     async def _answer_within(self, method: str, params: Params, call: Call) -> Any:
         """Answer a request as part of a call, with all that surrounds the method."""
-        original = call.row, call.params
+        row = call.row
+        own_params = call.params
         call.row = METHODS[method]
         call.params = params
         try:
             return await self.dispatcher.handlers[method](call)
         finally:
-            call.row, call.params = original
+            call.row = row
+            call.params = own_params
 
     def _run_as_tasks(self, dispatcher: Dispatcher) -> None:
         """Let calls of tools become tasks; a server without such tools does not even ask."""

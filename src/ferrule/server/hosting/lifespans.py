@@ -96,11 +96,6 @@ class Lifespans:
         self._changes.loop = None
         self._begun = False
 
-    @property
-    def value(self) -> Any:
-        """What the lifespans yielded."""
-        return self._value
-
     def yielded(self) -> Any:
         """Return what the lifespans yielded; SetupError while nobody has begun them, as in a call without a client."""
         if self._own and not self._begun:

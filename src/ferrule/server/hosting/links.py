@@ -152,7 +152,7 @@ class Links:
         within = self._settings.init_timeout
         if state is None or within is None or link.channel is None or link.channel.traits.patient:
             return
-        state.init_timer = link.loop.call_later(within, self._silent, link)
+        state.init_timer = link.loop.call_later(within, self._init_timed_out, link)
 
     def replay_frames(self, link: Link) -> list[bytes]:
         """Return what the client of a session has said since its handshake that still holds, as frames."""
@@ -232,7 +232,7 @@ class Links:
             if link.channel is not None and not link.channel.traits.watches_itself:
                 link.keep_alive()
 
-    def _silent(self, link: Link) -> None:
+    def _init_timed_out(self, link: Link) -> None:
         if link.session.peer is None and not link.session.met_stateless and link.channel is not None:
             logger.error("a peer did not initialize within %s s: closed", self._settings.init_timeout)
             link.session.enter(Phase.ERROR)
@@ -407,8 +407,10 @@ class Links:
         """Return whether a handler that only reports should yield to the event loop now: every TURN_EVERY seconds."""
         state = self._states.get(self.of(call))
         now = self.of(call).loop.time()
-        if state is None or now - state.last_turn < TURN_EVERY:
-            return state is None
+        if state is None:
+            return True
+        if now - state.last_turn < TURN_EVERY:
+            return False
         state.last_turn = now
         return True
 

@@ -1,4 +1,4 @@
-"""Runner: the tree of what runs, from the start of a program to its orderly end."""
+"""Runner: serves one server on transports, from the start of a program to its orderly end."""
 
 from __future__ import annotations
 
@@ -265,12 +265,14 @@ def _close(runner: asyncio.Runner) -> None:
 
 
 async def _end_tasks() -> int:
+    """Cancel all tasks. Return how many of them ignore it."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
-    if tasks:
-        return len((await asyncio.wait(tasks, timeout=LAST_GRACE))[1])
-    return 0
+    if not tasks:
+        return 0
+    _, stuck = await asyncio.wait(tasks, timeout=LAST_GRACE)
+    return len(stuck)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

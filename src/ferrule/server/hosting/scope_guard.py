@@ -30,32 +30,32 @@ class ScopeGuard:
     def surround(self, dispatcher: Dispatcher) -> None:
         """Look at calls before all else does."""
         handlers = dispatcher.handlers
-        looks = {
+        checks = {
             "tools/call": self._tool,
             "prompts/get": self._prompt,
             "resources/read": self._resource,
             "completion/complete": self._completed,
             "subscriptions/listen": self._listen,
         }
-        for method, look in looks.items():
-            handlers[method] = _after(look, handlers[method])
+        for method, check in checks.items():
+            handlers[method] = _after(check, handlers[method])
 
     def _tool(self, call: Call) -> None:
-        self._look(self._offers.tools.catalogue, call.params.name, call)
+        self._check_entry(self._offers.tools.catalogue, call.params.name, call)
 
     def _prompt(self, call: Call) -> None:
-        self._look(self._offers.prompts.catalogue, call.params.name, call)
+        self._check_entry(self._offers.prompts.catalogue, call.params.name, call)
 
     def _resource(self, call: Call) -> None:
-        self._look_at(call.params.uri, call)
+        self._check_resource(call.params.uri, call)
 
     def _completed(self, call: Call) -> None:
         ref = call.params.ref
         if isinstance(ref, PromptReference):
-            self._look(self._offers.prompts.catalogue, ref.name, call)
+            self._check_entry(self._offers.prompts.catalogue, ref.name, call)
             return
         for catalogue in self._offers.resources.catalogues:
-            self._look(catalogue, ref.uri, call)
+            self._check_entry(catalogue, ref.uri, call)
 
     def _listen(self, call: Call) -> None:
         """Let a caller hear of the resources it may read, and of no others."""
@@ -63,20 +63,20 @@ class ScopeGuard:
         uris = []
         for uri in wanted.resource_subscriptions or ():
             try:
-                self._look_at(uri, call)
+                self._check_resource(uri, call)
             except Refusal:
                 continue
             uris.append(uri)
         heard = structs.replace(wanted, resource_subscriptions=uris or None)
         call.params = structs.replace(call.params, notifications=heard)
 
-    def _look(self, catalogue: Catalogue[Any], key: str, call: Call) -> None:
+    def _check_entry(self, catalogue: Catalogue[Any], key: str, call: Call) -> None:
         entry: Entry | None = self._offers.visibility.find(call, catalogue, key)
         # What is not there for the caller is refused where it is looked for, in the words of that.
         if entry is not None and entry.scopes:
             entry.admit(call, self._services)
 
-    def _look_at(self, uri: str, call: Call) -> None:
+    def _check_resource(self, uri: str, call: Call) -> None:
         if uri.startswith(KEPT):
             return
         try:
@@ -87,9 +87,9 @@ class ScopeGuard:
             entry.admit(call, self._services)
 
 
-def _after(look: Any, handler: Handler) -> Handler:
+def _after(check: Any, handler: Handler) -> Handler:
     async def handle(call: Call) -> Any:
-        look(call)
+        check(call)
         return await handler(call)
 
     return handle
