@@ -30,7 +30,6 @@ Gives the task that carries it on, None when it is done.
 """
 
 DONE = object()
-FAILED = object()
 
 _current_tasks: dict[asyncio.AbstractEventLoop, asyncio.Task[object]] = getattr(tasks, "_current_tasks", {})
 """Where asyncio keeps which task runs on which loop, in the versions before `eager_start`."""
@@ -296,16 +295,16 @@ class Starter:
         held = getrefcount(task)
         outer = _current_tasks.get(loop)
         _current_tasks[loop] = task
-        waiting: object = FAILED
         try:
             waiting = spare.context.run(spare.begin, work)
+        except BaseException:
+            spare.end()
+            raise
         finally:
             if outer is None:
                 del _current_tasks[loop]
             else:
                 _current_tasks[loop] = outer
-            if waiting is FAILED:
-                spare.end()
         if waiting is not DONE:
             spare.waiting = waiting
             _set_attribute(task, "_log_destroy_pending", True)
