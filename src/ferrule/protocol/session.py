@@ -213,18 +213,19 @@ class Session:
         except READING_FAILURES as reason:
             raise self._malformed(row, raw, reason, origin) from None
         words = params.meta
-        met = self.met
         if words is UNSET and method in self.admitted:
             era = self.handshake
             peer = self.peer
             meta = None
-        elif words == met.words and row.stateless:
-            era = self.stateless
-            peer = met.peer
-            meta = met.meta
-            self.met_stateless = True
         else:
-            era, peer, meta = self._settle(request, row, words, origin)
+            met = self.met
+            if words == met.words and row.stateless:
+                era = self.stateless
+                peer = met.peer
+                meta = met.meta
+                self.met_stateless = True
+            else:
+                era, peer, meta = self._settle(request, row, words, origin)
         call = self.running[key] = Call(
             request.id,
             row,
