@@ -16,6 +16,7 @@ from ferrule.errors import (
     InvalidParams,
     InvalidRequest,
     MissingCapability,
+    RateLimited,
     Refusal,
     UnsupportedVersion,
 )
@@ -276,6 +277,11 @@ class TestAskingBack:
         assert isinstance(why, MissingCapability)
         assert call.era.code(why) == -32021
         assert why.data == {"requiredCapabilities": required}
+
+
+def test_a_refusal_over_a_rate_has_a_status_of_its_own() -> None:
+    assert new_era().status(RateLimited(1.0)) == 429
+    assert new_era().status(Internal()) is None
 
 
 class TestRounds:

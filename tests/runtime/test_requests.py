@@ -346,6 +346,20 @@ class TestProgress:
         assert type(await failure_of(started(far, timeout=timeout, limit=limit))) is TimedOut
         assert far.link.loop.time() == end
 
+    @pytest.mark.parametrize(("timeout", "end"), [(5.0, 65.0), (None, 71.0)], ids=["timeout", "limit"])
+    async def test_the_time_of_a_request_that_is_held_goes_on_where_it_is_sent(
+        self, linked: Any, timeout: float | None, end: float
+    ) -> None:
+        far = linked(client=R4, probe_on_timeout=False)
+        waiting = started(far, timeout=timeout, limit=12.0)
+        await asyncio.sleep(1)
+        far.link.request_held(1)
+        await asyncio.sleep(59)
+        assert not waiting.done()
+        far.link.request_released(1, 59.0)
+        assert type(await failure_of(waiting)) is TimedOut
+        assert far.link.loop.time() == end
+
     async def test_the_callback_gets_what_grows_and_nothing_after_the_end(
         self, linked: Any, settle: Any, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -50,6 +50,19 @@ async def test_a_task_whose_life_has_no_end_is_told_to_be_over_like_any_other(pe
         assert app.host.tasks.live == {}
 
 
+async def test_other_processes_are_told_which_task_has_changed(peer: Any) -> None:
+    async def nowhere(task_id: str) -> None:
+        return None
+
+    app = new_app()
+    told: list[str] = []
+    app.host.tasks.peers = SimpleNamespace(mark="", changed=told.append, get=nowhere)
+    async with peer(app) as client:
+        task = await client.start("quick")
+        assert await client.text(task) == "quick"
+    assert set(told) == {task["taskId"]}
+
+
 async def test_a_server_that_serves_again_runs_its_tasks_anew() -> None:
     tasks = new_app().host.tasks
     first = tasks.scope

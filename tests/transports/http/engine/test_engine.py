@@ -89,6 +89,20 @@ def test_a_request_knows_its_sender(run: Callable[..., None]) -> None:
     run(later, use)
 
 
+def test_a_connection_that_another_process_accepted_is_served(run: Callable[..., None]) -> None:
+    async def use(engine: Engine) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            far = socket.create_connection(listening.getsockname())
+            near, _ = listening.accept()
+        engine.adopt(near, GET[:10], 1)
+        reader, writer = await asyncio.open_connection(sock=far)
+        writer.write(GET[10:])
+        assert (await asyncio.wait_for(reader.readuntil(b"hello"), 60)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+    run(hello, use)
+
+
 def test_who_arrives_while_an_engine_stops_is_let_go(run: Callable[..., None]) -> None:
     async def use(engine: Engine) -> None:
         assert not engine._engine_state.draining
