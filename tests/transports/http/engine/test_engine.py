@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvloop
+from certificates import Authority
+from msgspec import structs
 
 from ferrule.errors import CarrierError, SetupError
 from ferrule.transports.http.engine.engine import Engine, _sweep_period
@@ -101,6 +105,32 @@ def test_a_connection_that_another_process_accepted_is_served(run: Callable[...,
         writer.close()
 
     run(hello, use)
+
+
+def test_bytes_of_a_connection_that_turns_to_http2_count_once(run: Callable[..., None]) -> None:
+    opening = (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    )  # the preface, and no settings (RFC 9113 §3.4)
+
+    async def use(engine: Engine) -> None:
+        reader, writer = await asyncio.open_connection(*engine.address)
+        writer.write(opening)
+        assert await asyncio.wait_for(reader.readexactly(9), 60)
+        received, _ = engine._engine_state.traffic
+        assert received == len(opening)
+        writer.close()
+
+    run(hello, use)
+
+
+def test_client_certificates_are_asked_for_where_they_can_be_judged(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("localhost")
+    settings = EngineSettings(port=0, certificate=certificate, private_key=key)
+    for client_ca, mode in ((None, ssl.CERT_NONE), (authority.file, ssl.CERT_REQUIRED)):
+        engine = Engine(hello, structs.replace(settings, client_ca=client_ca))
+        assert engine._context is not None
+        assert engine._context.verify_mode is mode
 
 
 def test_who_arrives_while_an_engine_stops_is_let_go(run: Callable[..., None]) -> None:
