@@ -351,7 +351,7 @@ the last verdict on each mutant that was judged since its file changed.
 Tests are written for the survivors of a sample, so its share is high afterwards; a `SEED` that was never drawn tells
 how many of all would be found. The last of these were `SEED=9701 N=200`: 197 of 200, 98.5 %,
 `SEED=9702 N=150`: 147 of 150, 98.0 %, `SEED=12001 N=200`: 187 of 200, 93.5 %, three of those 13 change nothing, and
-`SEED=16001 N=200`: 188 of 200, 94.0 %, two of those 12 change nothing.
+`SEED=16001 N=200`: 188 of 200, 94.0 %, three of those 12 change nothing.
 """
 
 
