@@ -77,6 +77,7 @@ class MemoryChannel(ChannelDefaults):
         self.receiving = False
         """Whether something is being received, or waits in the inbox to be."""
         self._sent = 0
+        """How much was sent, answers aside, since others had their turn."""
         self._told = False
         """Whether something was told since the last answer."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -94,7 +95,6 @@ class MemoryChannel(ChannelDefaults):
         kind = type(message)
         given: Any = message
         receive: Callable[..., None] | None = None
-        self._sent += 1
         try:
             # Calls that are answered at once would keep their caller going for ever: now and then the loop must turn.
             # And what was told before an answer is to be heard before it, also by a handler that has a task of its own.
@@ -105,12 +105,14 @@ class MemoryChannel(ChannelDefaults):
                 given = Success(given.id, Raw(payload))
             elif kind is Request and given.params is not UNSET:
                 receive = far.request_received
+                self._sent += 1
                 later = self._sent >= FAIR_CALLS
                 payload = write(given.params)
                 given = Request(given.id, given.method, Raw(payload))
             if receive is None or not payload.isascii():  # only the codec looks for bytes that are no text
                 receive = None
                 later = False
+                self._sent += 1
                 given = payload = write(given)
         except UNWRITABLE as reason:
             raise unwritable(reason) from None
