@@ -101,6 +101,17 @@ def read_credentials(facts: RequestFacts) -> Credentials | None:
     return Credentials(scheme, token)
 
 
+class ShownToken(Struct, frozen=True):
+    """A token, and what it was read from: it is read anew where any of that is another."""
+
+    headers: Mapping[str, str]
+    url: str
+    resource: str
+    credentials: Credentials
+    digest: bytes
+    """What it is remembered by."""
+
+
 class TokenVerifier(Verifier):
     """Lets in who shows a good token."""
 
@@ -180,16 +191,17 @@ class TokenVerifier(Verifier):
         read = facts.notes.get(self)
         # A verifier around this one may replace the headers, as with the token a cookie stands for, or ask for another
         # resource; the notes stay.
-        if read is None or read[0] is not facts.headers or read[1] is not facts.url or read[2] != resource:
+        if read is None or read.headers is not facts.headers or read.url is not facts.url or read.resource != resource:
             try:
-                shown = read_credentials(facts)
+                credentials = read_credentials(facts)
             except Malformed as reason:
                 return self.resource.malformed(resource, str(reason))
-            if shown is None:
+            if credentials is None:
                 return self._without_token(facts, resource)
-            token = digest(shown.token, "" if self.resource.settings.resource else resource)
-            read = facts.notes[self] = (facts.headers, facts.url, resource, shown, token)
-        shown, token = read[3:]
+            key = digest(credentials.token, "" if self.resource.settings.resource else resource)
+            read = facts.notes[self] = ShownToken(facts.headers, facts.url, resource, credentials, key)
+        shown = read.credentials
+        token = read.digest
         now = self.clock()
         known = self.cache.find(token, now)
         if known is None:
