@@ -8,7 +8,8 @@ from functools import cached_property, partial
 from time import monotonic
 from typing import Any
 
-from ferrule.errors import SetupError
+from msgspec import Struct
+
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.slots import Slots
 from ferrule.server.calls.streams import Budget, drained, drained_in_place, drained_in_thread
@@ -24,24 +25,14 @@ LONGEST_INLINE = 0.05
 """Seconds for which an inline function may hold the event loop before that is logged."""
 
 
-class ConcurrencyLimits:
+class ConcurrencyLimits(Struct, frozen=True):
     """How many calls of one tool may run at once, and how many wait."""
 
-    __slots__ = ("max_concurrent", "max_threads", "max_waiting", "what")
-
-    def __init__(self, name: str, max_threads: int, max_concurrent: int | None, max_waiting: int) -> None:
-        self.what = f"the tool {name}"
-        self.max_threads = _at_least(1, max_threads, self.what, "max_threads")
-        self.max_concurrent = max_concurrent and _at_least(1, max_concurrent, self.what, "max_concurrent")
-        if max_concurrent == 0:
-            raise SetupError(f"{self.what}: max_concurrent must be at least 1, not 0")
-        self.max_waiting = _at_least(0, max_waiting, self.what, "max_waiting")
-
-
-def _at_least(least: int, value: object, what: str, option: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise SetupError(f"{what}: {option} must be a number of at least {least}, not {value!r}")
-    return value
+    what: str
+    """Which tool it is, for error messages."""
+    max_threads: int
+    max_concurrent: int | None
+    max_waiting: int
 
 
 def run_for(

@@ -235,7 +235,9 @@ class FunctionTool(ToolEntry):
         if policy is not None and not policy.keeps_promise:
             self.tool = structs.replace(tool, output_schema=None)
         self.binding = binding
-        limits = ConcurrencyLimits(tool.name, options.max_threads, options.max_concurrent, options.max_waiting)
+        limits = ConcurrencyLimits(
+            f"the tool {tool.name}", options.max_threads, options.max_concurrent, options.max_waiting
+        )
         budget = WHOLE_MESSAGE if policy is None else policy.budget
         self._execution = ToolExecution(binding, services.threads, limits, budget, inline=options.inline)
         self.exact: type | None = None
