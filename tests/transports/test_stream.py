@@ -30,6 +30,8 @@ Run = Callable[[Awaitable[None]], None]
 class Recorder:
     """Writes down what the channel tells."""
 
+    running = 1
+
     def __init__(self, answer: Callable[[bytes, Channel], None] | None = None) -> None:
         self.opened = 0
         self.frames: list[bytes] = []
@@ -159,6 +161,34 @@ def test_fram_02_a_sent_message_is_its_encoding_and_exactly_one_line_feed(run: R
         assert line.recorder.opened == 1
         channel.send(Success(1, {"a": "é"}))
         assert await peer.read() == '{"jsonrpc":"2.0","id":1,"result":{"a":"é"}}\n'.encode()
+        await line.finish()
+
+    run(test())
+
+
+def test_the_answer_to_the_last_running_call_leaves_at_once_and_all_else_together(run: Run, line: Line) -> None:
+    async def test() -> None:
+        channel, peer = await line.open()
+        channel.send(Success(1, "a"))
+        channel.send(Success(2, "b"))
+        assert channel.messages_out == 0
+        await asyncio.sleep(0)
+        assert channel.messages_out == 2
+
+        line.recorder.running = 0
+        channel.send(Notification("told"))
+        assert channel.messages_out == 2
+        channel.send(Success(3, "c"))
+        assert channel.messages_out == 2
+        await asyncio.sleep(0)
+        assert channel.messages_out == 4
+
+        channel.send(Success(4, "d"))
+        assert channel.messages_out == 5
+        sent = b""
+        while sent.count(b"\n") < 5:
+            sent += await peer.read()
+        assert [json.loads(text).get("id") for text in sent.splitlines()] == [1, 2, None, 3, 4]
         await line.finish()
 
     run(test())

@@ -2,7 +2,8 @@
 
 Rule 1: a frame goes from the read to the receiver in the same turn: no queue, no task. Only where one read brings more
 frames than one turn's share do the others wait for the next turns, in order, and nothing more is read until then.
-Rule 2: what is sent in one turn of the loop leaves in one write.
+Rule 2: what is sent in one turn of the loop leaves in one write. The answer to the only call that runs leaves at once:
+nothing is to be expected that could go with it.
 Rule 3: reading pauses, beside that, only while our own outgoing side is over its high-water mark, and only where we
 serve: were both sides to do so, each could wait for the other to read first.
 Rule 4: what was read is handed over, also when the peer is gone meanwhile; after our own close nothing is.
@@ -23,10 +24,10 @@ from ferrule.budgets.bounds import FRAMES_A_TURN
 from ferrule.errors import Busy, CarrierError
 from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Waiters, backlog, most_waiting
 from ferrule.transports.shutdown import tell_lost
-from ferrule.wire.channel import ChannelDefaults, Receiver
+from ferrule.wire.channel import ChannelDefaults, CountingReceiver, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
 from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
-from ferrule.wire.messages import ErrorObject, Failure, Message
+from ferrule.wire.messages import ErrorObject, Failure, Message, Success
 
 # Peers that speak another protocol than ours on a stream of messages: a browser, above all.
 #
@@ -76,6 +77,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
 
     __slots__ = (
         "_as_lines",
+        "_calls",
         "_closing",
         "_ended",
         "_eof_read",
@@ -126,6 +128,10 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         write_timeout: float | None = None,
     ) -> None:
         self._receiver = receiver
+        self._calls: CountingReceiver | None = None
+        """Who knows what else is to be answered."""
+        if isinstance(receiver, CountingReceiver):
+            self._calls = receiver
         self._serving = serving
         self._public = public
         """Whether anything that can open a socket can speak to us, a browser for one."""
@@ -187,8 +193,11 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._outgoing.append(payload)
         self._outgoing_size = size = self._outgoing_size + size + 1
         if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+            if type(message) is Success and self._calls is not None and not self._calls.running:
+                self._flush()
+            else:
+                self._flush_due = True
+                self._loop.call_soon(self._flush)
         if size > LARGE:
             allocator.large_message()
             if size > HIGH_WATER:

@@ -279,6 +279,15 @@ class MessageReceiver(Protocol):
 
 
 @runtime_checkable
+class CountingReceiver(Protocol):
+    """What a receiver has that knows how many requests of the peer it has not answered yet."""
+
+    @property
+    def running(self) -> int:
+        """How many calls run."""
+
+
+@runtime_checkable
 class PatientReceiver(Protocol):
     """What a receiver has whose requests can wait before they are sent, while a person logs in."""
 
