@@ -217,7 +217,8 @@ class LinkWatch:
         trace = incoming.trace
         if not trace.traceparent and not trace.baggage:
             self._untraced = call.meta
-        if self._unsampled is not None and (trace.traceparent or trace.baggage or self._transport == HTTP):
+        if trace.traceparent or trace.baggage or self._transport == HTTP:
+            assert self._unsampled is not None
             call.context = self._unsampled.based_on(context, trace)
         return incoming
 
