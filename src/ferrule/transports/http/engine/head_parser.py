@@ -46,12 +46,12 @@ LONGEST_RECENT = 1024
 CREDENTIALS = frozenset({b"authorization", b"proxy-authorization", b"cookie", b"dpop"})
 """Fields of heads that do not outlive their connection."""
 SESSION = b"mcp-session-id"
-_BEFORE_SESSION = frozenset({b"\r\nmcp-session-id: ", b"\r\nMcp-Session-Id: "})
-"""What stands before the id of a session, in its two usual spellings."""
+_SESSION_LINE = re.compile(rb"\r\n(?:mcp-session-id|Mcp-Session-Id): ([0-9A-Za-z._-]{1,64})\r")
+"""The field in its two usual spellings, with an id whose characters mean nothing in a head."""
 _IN_SESSION = b"ession-"
-"""A part of both: one short word is found more quickly than two long ones."""
-_FROM_LINE, _TO_ID = -len(b"\r\nMcp-S"), len(b"ession-Id: ")
-"""Where both begin and end, seen from that part."""
+"""A part of both: a short word is found more quickly than a pattern."""
+_TO_SESSION = len(b"\r\nMcp-S")
+"""From the beginning of the line to that part."""
 _BLANK = b"x" * 64
 """Stands in place of an id in a head that is remembered; a longer id is not left out."""
 
@@ -356,9 +356,6 @@ class RecentHeads:
 
     def parse(self, raw: bytes) -> Head:
         """Return a head of its own for one connection; raises Unacceptable."""
-        head = self._heads.get(raw)
-        if head is not None:
-            return _own(head, raw, b"")
         blank, session = _without_session(raw)
         head = self._heads.get(blank)
         if head is None:
@@ -388,17 +385,13 @@ def _without_session(raw: bytes) -> tuple[bytes, bytes]:
     acceptable does not depend on the id: its characters are plain.
     """
     at = raw.find(_IN_SESSION)
-    start = at + _TO_ID
-    if at < 0 or raw[at + _FROM_LINE : start] not in _BEFORE_SESSION:
+    if at < _TO_SESSION:
         return raw, b""
-    end = raw.find(b"\r", start)
-    session = raw[start:end]
-    size = len(session)
-    # Letters, digits and these three mean nothing in a head.
-    plain = session.replace(b"-", b"0").replace(b"_", b"0").replace(b".", b"0").isalnum()
-    if not plain or size > len(_BLANK):
+    line = _SESSION_LINE.match(raw, at - _TO_SESSION)
+    if line is None:
         return raw, b""
-    return raw[:start] + _BLANK[:size] + raw[end:], session
+    start, end = line.span(1)
+    return raw[:start] + _BLANK[: end - start] + raw[end:], raw[start:end]
 
 
 def _own(head: Head, raw: bytes, session: bytes) -> Head:
