@@ -137,7 +137,7 @@ class Worker:
 
         def ready() -> None:
             if isinstance(listener, Http) and listener.endpoint is not None:
-                neighbours.handle = listener.endpoint.judge
+                neighbours.handle = listener.endpoint.handle
                 neighbours.answer = listener.endpoint.answer
                 neighbours.adopt = listener.adopt
                 neighbours.adopt_session = listener.endpoint.sessions.adopt

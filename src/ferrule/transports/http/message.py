@@ -21,7 +21,10 @@ VALUE = re.compile(r"[\t -~]*")
 
 
 class HeadDecision(Struct, eq=False):
-    """What was decided about a head, for the next request on the connection whose head differs only in its length."""
+    """What was decided about a head, for the next request on the connection whose head differs only in its length.
+
+    The engine asks it first: where it takes requests, the endpoint is not asked.
+    """
 
     take: Callable[[HttpRequest, Responder], None] | None = None
     """Takes the next request; None while nothing is decided."""

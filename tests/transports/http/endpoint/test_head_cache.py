@@ -60,7 +60,8 @@ class Connection:
         body = message if isinstance(message, bytes) else json.dumps(message).encode()
         request = HttpRequest("POST", "/mcp", "", self._headers, body, address, decision=self.decision)
         request.certificate = certificate
-        self._doors.handle(request, kept)  # type: ignore[arg-type]
+        take = self.decision.take or self._doors.handle
+        take(request, kept)  # type: ignore[arg-type]
         return kept
 
 

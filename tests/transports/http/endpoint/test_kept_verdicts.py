@@ -152,14 +152,14 @@ class Front:
         self.asked = 0
         app = site(self.roll if verified else None)
         self.doors = HttpEndpoint(app.host, EndpointSettings(), bound_to="127.0.0.1", clock=lambda: self.now[0])
-        self.judge = self.doors.judge = mock.Mock(side_effect=self.doors.judge)  # type: ignore[method-assign]
+        self.judge = self.doors.handle = mock.Mock(side_effect=self.doors.handle)  # type: ignore[method-assign]
         self._engine = EngineState(self.doors.handle if keeps else self._handle_anew, EngineSettings(), 2**20)
         self._engine.tick(0.0)
         self._connections: dict[int, tuple[Connection, Any]] = {}
 
     def _handle_anew(self, request: HttpRequest, responder: Responder) -> None:
         request.decision = None
-        self.doors.judge(request, responder)
+        self.doors.handle(request, responder)
 
     async def take(self, step: Step) -> str:
         """Do a step; return what was answered, if anything was asked."""

@@ -210,6 +210,25 @@ def test_requests_are_the_same_however_their_bytes_are_cut(requests: list[bytes]
     assert bench.wire.reading
 
 
+def test_what_was_decided_about_a_head_takes_the_next_request_with_it_and_no_other() -> None:
+    bench = Bench()
+    decided: list[HttpRequest] = []
+
+    def decide(request: HttpRequest, responder: Responder) -> None:
+        decided.append(request)
+        responder.reply(204, b"")
+
+    first = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"
+    bench.feed(first + b"ab")
+    assert bench.requests[0].decision is not None
+    bench.requests[0].decision.take = decide
+    bench.feed(first + b"cd")
+    bench.feed(first.replace(b"2", b"3") + b"efg")
+    bench.feed(first.replace(b"/p", b"/q") + b"hi")
+    assert [request.body for request in decided] == [b"cd", b"efg"]
+    assert [request.body for request in bench.requests] == [b"ab", b"hi"]
+
+
 @given(
     REQUESTS,
     st.sampled_from([b"", b"POST /s HTTP/1.0\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"]),

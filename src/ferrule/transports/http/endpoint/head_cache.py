@@ -92,7 +92,7 @@ class Endpoint(Protocol):
     handshake: HandshakeEndpoint
     stateless: StatelessEndpoint
 
-    def judge(self, request: HttpRequest, responder: Responder) -> None:
+    def handle(self, request: HttpRequest, responder: Responder) -> None:
         """Answer a request, or refuse it."""
 
     def mirrored(self, tool: str) -> Mapping[str, tuple[str, ...]]:
@@ -102,10 +102,10 @@ class Endpoint(Protocol):
 class SessionVerdict:
     """Takes posts to one session, with a head that was judged."""
 
-    __slots__ = ("_head", "_judge", "_sender", "_session", "_take")
+    __slots__ = ("_handle", "_head", "_sender", "_session", "_take")
 
     def __init__(self, endpoint: Endpoint, session: EndpointSession, head: bytes, identity: Principal | None) -> None:
-        self._judge = endpoint.judge
+        self._handle = endpoint.handle
         self._take = endpoint.handshake.take
         self._session = session
         self._head = head
@@ -115,7 +115,7 @@ class SessionVerdict:
         """Take one message of the session."""
         session = self._session
         if session.over or not unmistakable(request.body):
-            self._judge(request, responder)
+            self._handle(request, responder)
         else:
             session.used = session.shared.now
             sender = self._sender
@@ -163,7 +163,7 @@ class ToolCallVerdict:
             or self._endpoint.draining
             or mirrored(name)
         ):
-            self._endpoint.judge(request, responder)
+            self._endpoint.handle(request, responder)
         else:
             sender = self._sender
             origin = sender.origin if request.headers is sender.headers else sender.of(request)
@@ -183,7 +183,7 @@ class ToolCallVerdict:
             finally:
                 self._sender.forget()
         else:
-            self._endpoint.judge(request, responder)
+            self._endpoint.handle(request, responder)
 
     def renew(self, identity: Principal | None) -> bool:
         """Take what was found out of the sender anew. Return True: anybody may call, and is asked what they may."""
@@ -194,10 +194,10 @@ class ToolCallVerdict:
 class EndpointVerdict:
     """Takes requests with a head that was judged before; whatever does not follow from it is looked at each time."""
 
-    __slots__ = ("_head", "_judge", "_proceed")
+    __slots__ = ("_handle", "_head", "_proceed")
 
     def __init__(self, endpoint: Endpoint, proceed: Proceed, head: bytes) -> None:
-        self._judge = endpoint.judge
+        self._handle = endpoint.handle
         self._proceed = proceed
         self._head = head
 
@@ -206,18 +206,18 @@ class EndpointVerdict:
         if request.certificate is None:
             self._proceed(request, responder, self._head)
         else:
-            self._judge(request, responder)
+            self._handle(request, responder)
 
 
 class ExpiringVerdict:
     """Takes requests with a head that was judged, and verifies their sender anew when the verdict on it has expired."""
 
-    __slots__ = ("_callers", "_clock", "_expires", "_facts", "_headers", "_judge", "_verdict")
+    __slots__ = ("_callers", "_clock", "_expires", "_facts", "_handle", "_headers", "_verdict")
 
     def __init__(self, endpoint: Endpoint, verdict: SessionVerdict | ToolCallVerdict, expires: float) -> None:
         self._clock = endpoint.clock
         self._callers = endpoint.callers
-        self._judge = endpoint.judge
+        self._handle = endpoint.handle
         self._verdict = verdict
         self._expires = expires
         self._headers: dict[bytes, bytes] = {}
@@ -241,7 +241,7 @@ class ExpiringVerdict:
             self._verdict.take(request, responder)
         else:
             # The verdict stays expired: it is of another sender than the head has now.
-            self._judge(request, responder)
+            self._handle(request, responder)
 
 
 def remember(endpoint: Endpoint, request: HttpRequest, verdict: SessionVerdict | ToolCallVerdict) -> None:

@@ -81,7 +81,8 @@ class HttpEndpoint:
         self._custom: RoutesEndpoint
         self._of_verifier: Sequence[CustomRoute] = ()
         self._sse: SseEndpoint | None = None
-        self._has_sessions = not settings.stateless and bool(acceptor.eras.handshake.versions)
+        self._speaks_handshake = bool(acceptor.eras.handshake.versions)
+        self._has_sessions = not settings.stateless and self._speaks_handshake
         self._methods = "GET, POST, DELETE, OPTIONS" if self._has_sessions else "POST, OPTIONS"
         self._allow = header_lines({"Allow": self._methods})
         self.mirrored = acceptor.mirrored
@@ -235,16 +236,7 @@ class HttpEndpoint:
     # -- requests
 
     def handle(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a request, now or later."""
-        decision = request.decision
-        take = None if decision is None else decision.take
-        if take is not None:
-            take(request, responder)
-        else:
-            self.judge(request, responder)
-
-    def judge(self, request: HttpRequest, responder: Responder) -> None:
-        """Answer a request about whose head nothing is known."""
+        """Answer a request about whose head nothing is known, now or later."""
         route = self.routes.get(request.path)
         if route is not None:
             if (self.callers.open_to_all and request.certificate is None) or request.path in self.self_verifying:
@@ -324,7 +316,7 @@ class HttpEndpoint:
     def _closer_look(self, request: HttpRequest, responder: Responder, head: bytes) -> None:
         """Read as much of a body as tells its era."""
         peek = _peek(request.body)
-        if not self._acceptor.eras.handshake.versions or (peek is not None and peek.version is not None):
+        if not self._speaks_handshake or (peek is not None and peek.version is not None):
             self.stateless.post(request, peek, responder, head)
         elif not self.handshake.speaks(request):
             refuse(responder, 400, UNSUPPORTED, head)

@@ -16,7 +16,7 @@ from msgspec import Struct
 from ferrule.budgets.allocator import allocator
 from ferrule.telemetry.observer import ObservedExchange, Observers
 from ferrule.transports.http.engine.head_parser import Head
-from ferrule.transports.http.message import Handle, HttpRequest, Responder, Transfer
+from ferrule.transports.http.message import Transfer
 from ferrule.transports.sockets.bind import hung_up, watch_over
 
 SIZE = 128
@@ -116,6 +116,8 @@ class Answer(Struct, eq=False):
 
     connection: Connection | None
     head: Head
+    received: int = 0
+    """Bytes of the body of the request."""
     begun: bool = False
     chunked: bool = False
     filler: bytes = b""
@@ -313,8 +315,6 @@ class ReportedAnswer(Answer):
     began: float = 0.0
     status: int = 0
     before: int = 0
-    received: int = 0
-    """Bytes of the body of the request."""
 
     def __post_init__(self) -> None:
         self.began = time.monotonic()
@@ -371,17 +371,6 @@ class ReportedAnswer(Answer):
         )
         for report in connection.engine_state.reports:
             report(exchange)
-
-
-def noting_size(handle: Handle) -> Handle:
-    """Return what handles requests, and notes for the report how long their bodies are."""
-
-    def noting(request: HttpRequest, responder: Responder) -> None:
-        if isinstance(responder, ReportedAnswer):
-            responder.received = len(request.body)
-        handle(request, responder)
-
-    return noting
 
 
 def log_access(exchange: ObservedExchange) -> None:

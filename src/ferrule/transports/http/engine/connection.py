@@ -378,8 +378,7 @@ class Connection(RequestReader, asyncio.Protocol):
         if not head.keep_alive:
             self.last = True
         make = engine_state.new_answer
-        handle = engine_state.handle
-        answer = self.answer = make(self, head)
+        answer = self.answer = make(self, head, len(body))
         request = HttpRequest(
             head.method, head.path, head.query, head.headers, body, self.address, engine_state.secure, "", head.decision
         )
@@ -387,6 +386,7 @@ class Connection(RequestReader, asyncio.Protocol):
             request.certificate = self.certificate
         if head.old:
             request.http = "1.0"
+        handle = head.decision.take or engine_state.handle
         try:
             handle(request, answer)
         except Exception:

@@ -14,7 +14,7 @@ from ferrule.budgets import process
 from ferrule.budgets.account import Account
 from ferrule.budgets.shares import Shares
 from ferrule.telemetry.observer import ObservedExchange
-from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, noting_size, reports_to
+from ferrule.transports.http.engine.answer import Answer, ReportedAnswer, reports_to
 from ferrule.transports.http.engine.head_parser import RecentHeads
 from ferrule.transports.http.heads import TEXT_HEAD
 from ferrule.transports.http.message import Handle, Transfer, header_lines
@@ -126,7 +126,6 @@ class EngineState:
         self.new_answer: type[Answer] = Answer
         if self.reports:
             self.new_answer = ReportedAnswer
-            self.handle = noting_size(handle)
         self.observed = connections_of(observer, "http")
         """What reports connections to observers; None where nobody wants to know."""
         self.http2: NewConnection | None = None
