@@ -39,8 +39,8 @@ class LinkMeter:
         self._session = session
         self._opened: float | None = None if shared else 0.0
         """When the link was opened, 0.0 before that; None for the one link of all who have no session."""
-        self._usual = meter.of("")
-        """Where the requests of the last revision are counted: most links speak one."""
+        self._usual = meter.latest
+        """Where the requests of the last revision are counted."""
         self._pinging: LinkWatch | None = None
         """What has reported a ping and waits for its end."""
 

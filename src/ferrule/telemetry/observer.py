@@ -347,6 +347,8 @@ class TransportMeter(Protocol):
 
     name: str
     """Of the transport."""
+    latest: RevisionMeter
+    """Where the requests of the revision are counted that was asked for last: most links speak one."""
 
     def of(self, revision: str) -> RevisionMeter:
         """Return where the requests of one revision are counted."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from ferrule.codes import ErrorCode
 from ferrule.schema.methods import METHODS
 from ferrule.schema.notices import NOTICES
-from ferrule.telemetry.metrics import OTHER, Gauge, Histogram, Metrics
+from ferrule.telemetry.metrics import OTHER, Child, Gauge, Histogram, Metrics
 from ferrule.telemetry.observer import (
     MeteredObserver,
     ObservedChild,
@@ -20,6 +20,7 @@ from ferrule.telemetry.observer import (
     ObservedNotification,
     ObservedRequest,
     Outcome,
+    RevisionMeter,
     TransportMeter,
     Verdict,
 )
@@ -59,21 +60,21 @@ def error_type(outcome: Outcome) -> str:
     return FAILURES.get(outcome.kind, "")
 
 
-class Histograms(dict[str, Histogram]):
-    """The histograms of requests that ended well, by method or by the name of the tool; made when they are needed.
+class Children(dict[str, Child]):
+    """The children of a metric by one name, found when they are needed and kept: of histograms by method, say.
 
-    Only what exists ends well, so no name of a peer's own gets here.
+    Only what exists is asked for: a tool of this name was called and ended well, a revision was agreed.
     """
 
-    def __init__(self, find: Callable[[str], Histogram]) -> None:
+    def __init__(self, find: Callable[[str], Child]) -> None:
         super().__init__()
-        self._find = find
+        self._find: Callable[[str], Child] = find
 
-    def __missing__(self, name: str) -> Histogram:
-        histogram = self._find(name)
+    def __missing__(self, name: str) -> Child:
+        child = self._find(name)
         if len(self) < MAX_KEPT:
-            self[name] = histogram
-        return histogram
+            self[name] = child
+        return child
 
 
 class RevisionRecorder:
@@ -82,8 +83,8 @@ class RevisionRecorder:
     def __init__(self, transport: TransportRecorder, revision: str) -> None:
         self.transport: TransportMeter = transport
         self.revision = revision
-        self.tools: Mapping[str, Histogram] = Histograms(lambda name: transport.durations(CALL, name, revision))
-        self.methods: Mapping[str, Histogram] = Histograms(lambda method: transport.durations(method, "", revision))
+        self.tools: Mapping[str, Histogram] = Children(lambda name: transport.durations(CALL, name, revision))
+        self.methods: Mapping[str, Histogram] = Children(lambda method: transport.durations(method, "", revision))
 
 
 class TransportRecorder:
@@ -94,14 +95,18 @@ class TransportRecorder:
         self._served = metrics.histogram("mcp_server_operation_duration_seconds")
         self._network = NETWORK_TRANSPORTS.get(transport, transport)
         self._kept: dict[str, RevisionRecorder] = {}
+        self.latest: RevisionMeter = self.of("")
         self._sessions = metrics.gauge("ferrule_sessions").labels(transport)
         self._sessions_opened = metrics.counter("ferrule_sessions_opened_total").labels(transport)
-        self._sessions_ended = metrics.counter("ferrule_sessions_ended_total")
-        self._session_durations = metrics.histogram("mcp_server_session_duration_seconds")
+        ended = metrics.counter("ferrule_sessions_ended_total")
+        self._sessions_ended = Children(lambda reason: ended.labels(transport, reason))
+        durations = metrics.histogram("mcp_server_session_duration_seconds")
+        self._session_durations = Children(lambda revision: durations.labels(self._network, revision))
         self._connections = metrics.gauge("ferrule_connections")
         self._open_connections: Gauge | None = None
         """How many connections this transport has, once there was one."""
-        self._notifications = metrics.counter("ferrule_notifications_total")
+        notifications = metrics.counter("ferrule_notifications_total")
+        self._notifications = Children(lambda method: notifications.labels(kind_of_notification(method)))
         self._auth_checks = metrics.counter("ferrule_auth_checks_total")
 
     def of(self, revision: str) -> RevisionRecorder:
@@ -109,6 +114,7 @@ class TransportRecorder:
         kept = self._kept.get(revision)
         if kept is None:
             kept = self._kept[revision] = RevisionRecorder(self, revision)
+        self.latest = kept
         return kept
 
     def durations(self, method: str, tool: str, revision: str) -> Histogram:
@@ -124,8 +130,8 @@ class TransportRecorder:
         """Called when a peer is gone: which revision it spoke, and how long it was connected."""
         reason = "closed" if error is None else "lost"
         self._sessions.value -= 1
-        self._sessions_ended.labels(self.name, reason).value += 1
-        self._session_durations.labels(self._network, revision).observe(seconds)
+        self._sessions_ended[reason].value += 1
+        self._session_durations[revision].observe(seconds)
 
     def count_connections(self, change: int) -> None:
         """Called when a listener accepted a connection (1), or one is gone (-1)."""
@@ -136,7 +142,7 @@ class TransportRecorder:
 
     def notified(self, method: str) -> None:
         """Called when a notification came."""
-        self._notifications.labels(kind_of_notification(method)).value += 1
+        self._notifications[method if method in NOTICES else OTHER].value += 1
 
     def verified(self, verdict: Verdict) -> None:
         """Called when a verifier was asked who a caller is."""
