@@ -190,17 +190,21 @@ class HttpSession:
         Any other has to learn that its session is over.
         """
         self.over = True
-        for exchange in list(self._answering or ()):
-            if deleted:
-                exchange.withdrawn()
-            else:
-                exchange.close()
+        if self._answering is not None:
+            for exchange in list(self._answering):
+                if deleted:
+                    exchange.withdrawn()
+                else:
+                    exchange.close()
+        if self._own is None:
+            return
         for stream in self.streams:
             if moves:
                 stream.finish()
             else:
                 stream.forget()
-        self._own = self._finished = None
+        self._own = None
+        self._finished = None
         self.shared.finished.forget(self)
 
 
