@@ -148,9 +148,11 @@ class Links:
 
     def opened(self, link: Link) -> None:
         """Called when a link has its channel: unless that is a patient one, the peer has to initialize in time."""
+        if link.channel is None or link.channel.traits.patient:
+            return
         state = self._states.get(link)
         within = self._settings.init_timeout
-        if state is None or within is None or link.channel is None or link.channel.traits.patient:
+        if state is None or within is None:
             return
         state.init_timer = link.loop.call_later(within, self._init_timed_out, link)
 
@@ -218,13 +220,12 @@ class Links:
         _stop(state)
         if state.subscriber is not SILENT:
             self._subscriptions.remove(state.subscriber)
-        state.subscriber = Subscriber(link.channel, kinds, owner=link, holder=holder_of(link.session.origin))
+        state.subscriber = Subscriber(link.channel, kinds, owner=link)
 
     def ready(self, link: Link) -> None:
         """Called when a client is ready: from now on it hears of changed lists, and is pinged."""
         state = self._states.get(link)
         if state is not None:
-            link.session.now_ready()
             _log_ready(link)
             self._subscriptions.add_to_lists(state.subscriber)
             if self.on_session_changed is not None:
@@ -259,7 +260,10 @@ class Links:
         state = self._states.get(self.of(call))
         if state is None or state.subscriber is SILENT or not self.has_session(call):
             return None
-        return state.subscriber
+        subscriber = state.subscriber
+        if not subscriber.holder:  # most links only hear of lists, which are no bytes of anybody's
+            subscriber.holder = holder_of(self.of(call).session.origin)
+        return subscriber
 
     def state(self, call: Call) -> LinkState:
         """Return what is remembered of the link a call came in on."""
