@@ -255,7 +255,9 @@ class Sessions:
 
         One with a message so long that it holds more than all others of whoever holds most is over at once.
         """
-        session.size = max(1, math.ceil(weight(introduction) / INTRODUCTION))
+        cost = weight(introduction)
+        if cost > INTRODUCTION:
+            session.size = math.ceil(cost / INTRODUCTION)
         self._open[session.id] = session
         self._total += session.size
         if self.mark or self._ended is not None:
