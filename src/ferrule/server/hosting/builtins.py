@@ -212,8 +212,9 @@ class Builtins:
         """What was declared last."""
         self._kinds: frozenset[str] = frozenset()
         """Which notices of changed lists follow from that."""
-        self._trimmed: dict[tuple[str, bool], ServerCapabilities] = {}
-        """What was declared last as each revision has it, by revision and whether the client has a session."""
+        self._trimmed: dict[tuple[str, bool], tuple[ServerCapabilities, Implementation]] = {}
+        """What was declared last, and who we are, as each revision has it: by revision and whether the client has a
+        session."""
 
     def instant(self) -> dict[str, Instant]:
         """Return what answers without waiting, by method."""
@@ -293,12 +294,14 @@ class Builtins:
         lasting = link.session.origin.lasting
         trimmed = self._trimmed.get((revision.version, lasting))
         if trimmed is None:
-            trimmed = self._trimmed[revision.version, lasting] = revision.trim(self._declared_to(lasting))
+            trimmed = revision.trim(self._declared_to(lasting)), revision.trim(self._greeting.implementation)
+            self._trimmed[revision.version, lasting] = trimmed
+        capabilities, implementation = trimmed
         result: InitializeResult = quickly(
             InitializeResult,
             protocol_version=revision.version,
-            capabilities=self._extended(trimmed),
-            server_info=revision.trim(self._greeting.implementation),
+            capabilities=self._extended(capabilities),
+            server_info=implementation,
             instructions=self._app.instructions,
         )
         return result
