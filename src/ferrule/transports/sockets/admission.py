@@ -6,6 +6,7 @@ Rule: pure but for the log; whoever took a place gives it back, whatever happene
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -23,7 +24,7 @@ OWN_DESCRIPTORS = 64
 class Admission:
     """Counts who is inside and keeps out who is too many; one within another counts in both."""
 
-    __slots__ = ("_clock", "_count", "name", "within")
+    __slots__ = ("_alert_from", "_clock", "_count", "name", "within")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Admission:
         if limit is not None and limit < 1:
             raise SetupError(f"a limit of connections is at least 1, or None for no limit, not {limit!r}")
         self._count.limit = limit
+        self._alert_from = math.inf if limit is None else limit * ALERT_AT
 
     @property
     def occupancy(self) -> LimiterStats:
@@ -65,7 +67,8 @@ class Admission:
             count.refused += 1
             return refused
         count.add()
-        self._alert()
+        if count.current >= self._alert_from:
+            self._alert()
         return ""
 
     def leave(self) -> None:
@@ -78,13 +81,12 @@ class Admission:
     def note(self, inside: int) -> None:
         """Take notice of how many are inside, where they are counted elsewhere."""
         self._count.current = inside
-        self._alert()
+        if inside >= self._alert_from:
+            self._alert()
 
     def _alert(self) -> None:
         """Log, once a minute at most, that seven tenths of all places are taken."""
         count = self._count
-        if count.limit is None or count.current < count.limit * ALERT_AT:
-            return
         now = self._clock()
         if now - count.alerted_at >= ALERT_EVERY:
             count.alerted_at = now
