@@ -205,13 +205,16 @@ class Engine:
         waiting = self._attaching
         while waiting and waiting[0][0].done():
             _, attaching, connection = waiting.popleft()
-            self._engine_state.arriving.discard(connection)
             try:
                 attaching.send(None)
-            except (StopIteration, OSError):
+            except StopIteration:
                 continue
+            except OSError:
+                pass  # the peer went away
             except Exception:  # it ends in the turn of another connection, or of the sweep
                 logger.exception("could not attach a connection")
+            # Its `connection_made`, which would have said that it arrived, may not have been called.
+            self._engine_state.arriving.discard(connection)
 
     async def _attach_secure(self, connection: Connection, accepted: socket.socket) -> None:
         """Hand a connection to the event loop, and wait until the TLS handshake is made."""
