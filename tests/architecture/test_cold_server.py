@@ -77,9 +77,7 @@ ON_THE_WAY_OF_REQUESTS = {
     "server/functions/arguments.py",
     "server/functions/signatures.py",
     "server/offers/resources.py",
-    "transports/stream.py",
     "validation/checker.py",
-    "wire/framing.py",
 }
 """Where a regular expression is compiled at import: each takes a tenth of a millisecond of every start."""
 

@@ -64,6 +64,7 @@ LATE_IMPORTS = {
     ("stores/stores.py", "ferrule.stores.redis.sessions"): "the same",
     ("testing/store_kit/verdict.py", "pytest"): "rules can be judged without it",
     ("protocol/needs.py", "hashlib"): "only a call that asks needs fingerprints, and hashes load a cipher library",
+    ("transports/stream.py", "ferrule.wire.header_block"): "only a stream that may have header blocks",
     ("wire/codec.py", "ferrule.wire.rescue"): "only a frame that cannot be read is looked at again",
     ("validation/checker.py", "jsonschema_rs"): "only a schema that a user gives needs a validator",
     ("validation/checker.py", "ferrule.validation.graph"): "only a schema that a user gives is judged before use",

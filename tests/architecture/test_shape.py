@@ -13,7 +13,7 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 561,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
+    "modules": 562,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
     "modules under 60 lines": 120,
     "conditional expressions per 1000": 8,
     "comprehensions per 1000": 8,

@@ -31,7 +31,8 @@ from ferrule.transports.tcp.settings import TcpSettings
 from ferrule.transports.websocket.settings import WebSocketSettings
 from ferrule.wire.channel import Origin
 from ferrule.wire.codec import Rejected, read
-from ferrule.wire.framing import AutoFramer, FramingLost, HeaderFramer
+from ferrule.wire.framing import FramingLost
+from ferrule.wire.header_block import AutoFramer, HeaderFramer
 from ferrule.wire.messages import Request
 
 
@@ -261,13 +262,13 @@ def length_prefixed(block: bytes) -> bool:
         return False
 
 
-@probe("ferrule.wire.framing.MAX_HEADER_SIZE")
+@probe("ferrule.wire.header_block.MAX_HEADER_SIZE")
 async def a_header_block(limit: int, size: int) -> bool:
     block = b"Content-Length: 2\r\nX: %b\r\n\r\n"
     return length_prefixed(block % (b"x" * (size - len(block % b""))))
 
 
-@probe("ferrule.wire.framing.MAX_HEADER_NAME_SIZE")
+@probe("ferrule.wire.header_block.MAX_HEADER_NAME_SIZE")
 async def a_header_name(limit: int, size: int) -> bool:
     name = b"X" * size
     frames: list[Any] = []

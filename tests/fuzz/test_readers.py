@@ -22,7 +22,8 @@ from ferrule.transports.http.routes.custom import CustomRoute
 from ferrule.transports.websocket.handshake import judge_answer
 from ferrule.validation.checker import foreign_checker
 from ferrule.validation.frontmatter import front_matter
-from ferrule.wire.framing import AutoFramer, HeaderFramer, LineFramer
+from ferrule.wire.framing import LineFramer
+from ferrule.wire.header_block import AutoFramer, HeaderFramer
 from ferrule.wire.rescue import rescue, rescue_from_head
 from ferrule.wire.sse import EventTooLarge, SseParser
 

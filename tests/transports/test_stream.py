@@ -21,7 +21,8 @@ from ferrule.transports.backpressure import backlog
 from ferrule.transports.process.pipe import PipeTransport
 from ferrule.transports.stream import LARGE, StreamChannel, frame_as_lines
 from ferrule.wire.channel import Channel
-from ferrule.wire.framing import Framer, FramingLost, HeaderFramer, LineFramer
+from ferrule.wire.framing import Framer, FramingLost, LineFramer
+from ferrule.wire.header_block import HeaderFramer
 from ferrule.wire.messages import Notification, Success
 
 Run = Callable[[Awaitable[None]], None]

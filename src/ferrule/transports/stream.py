@@ -17,7 +17,7 @@ import re
 from collections import deque
 from collections.abc import Sequence
 from contextvars import Context, copy_context
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from ferrule.budgets.allocator import allocator
 from ferrule.budgets.bounds import FRAMES_A_TURN
@@ -26,8 +26,11 @@ from ferrule.transports.backpressure import HELD_BACK, NO_ROOM, Unfinished, Wait
 from ferrule.transports.shutdown import tell_lost
 from ferrule.wire.channel import ChannelDefaults, CountingReceiver, Receiver
 from ferrule.wire.codec import UNWRITABLE, too_long, unwritable, write
-from ferrule.wire.framing import AutoFramer, Framer, Frames, FramingLost, HeaderFramer, LineFramer, Oversize
+from ferrule.wire.framing import Framer, Frames, FramingLost, LineFramer, Oversize
 from ferrule.wire.messages import ErrorObject, Failure, Message, Success
+
+if TYPE_CHECKING:
+    from ferrule.wire.header_block import AutoFramer
 
 # Peers that speak another protocol than ours on a stream of messages: a browser, above all.
 #
@@ -37,13 +40,12 @@ from ferrule.wire.messages import ErrorObject, Failure, Message, Success
 # without it: what a browser sends in a handshake (RFC 8446 §4.1.2) can hold text that a web page has chosen.
 
 
-_HTTP = re.compile(
+_HTTP = (
     rb"(?:CONNECT|DELETE|GET|HEAD|OPTIONS|PATCH|POST|PRI|PUT|TRACE)[ \t]"  # RFC 9110 §9.3, RFC 9113 §3.4
     rb"|[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}[ \t][^ \t]{1,8192}[ \t]HTTP/"  # RFC 9112 §3
     rb"|HTTP/[0-9]"
     rb"|(?:Accept|Accept-Encoding|Accept-Language|Access-Control-[a-z-]{1,64}|Connection|Content-Type|Cookie|Host"
-    rb"|Origin|Referer|Sec-[a-z-]{1,64}|Upgrade|Upgrade-Insecure-Requests|User-Agent)[ \t]*:",
-    re.IGNORECASE,
+    rb"|Origin|Referer|Sec-[a-z-]{1,64}|Upgrade|Upgrade-Insecure-Requests|User-Agent)[ \t]*:"
 )
 _TLS_HANDSHAKE = b"\x16\x03"
 _LOOKED_AT = 16 * 1024
@@ -52,7 +54,7 @@ _LOOKED_AT = 16 * 1024
 
 def foreign_protocol(line: bytes) -> str:
     """Return the name of the protocol that a line belongs to where it is none of ours, else an empty text."""
-    if _HTTP.match(line[:_LOOKED_AT].lstrip()):
+    if re.match(_HTTP, line[:_LOOKED_AT].lstrip(), re.IGNORECASE):
         return "HTTP"
     if line.startswith(_TLS_HANDSHAKE):
         return "TLS"
@@ -136,13 +138,16 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         self._public = public
         """Whether anything that can open a socket can speak to us, a browser for one."""
         self._framer = framer or LineFramer()
-        if isinstance(framer, AutoFramer):
-            self._feed = self._feed_opening
-        else:
-            self._feed = self._framer.feed
+        self._feed = self._framer.feed
         self._max_size = self._framer.max_size
-        self._as_lines = not isinstance(framer, HeaderFramer)
+        self._as_lines = True
         """Whether messages leave as lines; else behind headers."""
+        if not isinstance(self._framer, LineFramer):
+            from ferrule.wire.header_block import AutoFramer, HeaderFramer
+
+            self._as_lines = not isinstance(framer, HeaderFramer)
+            if isinstance(framer, AutoFramer):
+                self._feed = self._feed_opening
         self._on_oversize = on_oversize
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Read] = deque()
@@ -318,7 +323,7 @@ class StreamChannel(ChannelDefaults, asyncio.Protocol):
         found = cast("AutoFramer", self._framer).framer
         if found is not None:
             self._feed = found.feed
-            self._as_lines = not isinstance(found, HeaderFramer)
+            self._as_lines = isinstance(found, LineFramer)
         return frames
 
     def _take_turn(self) -> None:

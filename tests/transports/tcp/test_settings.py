@@ -11,7 +11,8 @@ from ferrule.settings.option import read
 from ferrule.transports.tcp.listener import Tcp, Unix
 from ferrule.transports.tcp.settings import TcpOptions, TcpSettings, UnixSettings, is_loopback
 from ferrule.transports.tcp.transport import TcpTransport
-from ferrule.wire.framing import AutoFramer, HeaderFramer, LineFramer
+from ferrule.wire.framing import LineFramer
+from ferrule.wire.header_block import AutoFramer, HeaderFramer
 
 
 def test_tcpt_03_a_server_has_these_defaults() -> None:

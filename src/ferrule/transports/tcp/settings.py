@@ -11,7 +11,8 @@ from ferrule.errors import SetupError
 from ferrule.settings.option import Bytes, FilePath, MessageSize, Port, PositiveInt, PositiveSeconds, check
 from ferrule.transports.verification import is_loopback
 from ferrule.wire.codec import MAX_MESSAGE_SIZE
-from ferrule.wire.framing import AutoFramer, Framer, HeaderFramer, LineFramer
+from ferrule.wire.framing import Framer, LineFramer
+from ferrule.wire.header_block import AutoFramer, HeaderFramer
 
 Framing = Literal["line", "content-length", "auto"]
 """One message a line, one after each Content-Length header, or whichever the peer begins with."""
