@@ -38,7 +38,6 @@ MOST_OUTLASTING = 1000
 """How many requests that were answered with a task are remembered for their progress."""
 
 _read_meta_only = msgspec.json.Decoder(MetaOnly).decode
-_read_cancelled = msgspec.json.Decoder(CancelledParams).decode
 
 READING_FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -321,7 +320,7 @@ class Session:
 
     def _cancelled(self, raw: Raw) -> Event:
         try:
-            params = _read_cancelled(raw)
+            params = msgspec.json.decode(raw, type=CancelledParams)
         except READING_FAILURES as reason:
             return Ignored(f"a malformed cancellation: {quoted(str(reason))}")
         if params.request_id is UNSET:

@@ -14,7 +14,6 @@ from ferrule.schema.rounds import InputRequest
 from ferrule.schema.tasks import RELATED_TASK_KEY, CancelTaskResult, Task, TaskWanted, WrappedTask
 
 _write = msgspec.json.Encoder().encode
-_read_wanted = msgspec.json.Decoder(TaskWanted).decode
 
 LONGEST_TTL = 10**15
 """Milliseconds, some thirty thousand years: nobody can reckon with more, and a number may have any length."""
@@ -38,7 +37,7 @@ def wanted(raw: Raw | UnsetType) -> TaskWanted:
     if raw is UNSET:
         return TaskWanted()
     try:
-        given = _read_wanted(raw)
+        given = msgspec.json.decode(raw, type=TaskWanted)
     except (msgspec.DecodeError, RecursionError) as reason:
         raise InvalidParams(f"Invalid task: {reason}") from None
     if given.ttl is None:

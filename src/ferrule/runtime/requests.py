@@ -35,8 +35,6 @@ logger = logging.getLogger("ferrule.link")
 
 LEAST_SETTABLE_SIZE, MOST_SETTABLE_SIZE = 1024, 100 * 1024 * 1024
 
-_read_progress = msgspec.json.Decoder(ProgressParams).decode
-
 
 class LinkOptions(Struct, frozen=True):
     """How much a link lets a peer ask at once, and how it watches over it."""
@@ -310,7 +308,7 @@ class OwnRequests:
     def progress(self, raw: Raw) -> None:
         """Note progress on a request of ours, and tell whoever wants to know."""
         try:
-            params = _read_progress(raw)
+            params = msgspec.json.decode(raw, type=ProgressParams)
         except (msgspec.DecodeError, RecursionError) as reason:
             logger.warning("ignored: malformed progress: %s", reason)
             return

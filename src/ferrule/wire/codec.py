@@ -124,11 +124,9 @@ UTF_8_PART = 64 * 1024
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _decode_envelope = msgspec.json.Decoder(Envelope).decode
-_decode_loosely = msgspec.json.Decoder(LooseEnvelope).decode
 _decode_version = msgspec.json.Decoder(Literal["2.0"]).decode
 _decode_method = msgspec.json.Decoder(str).decode
 _decode_id = msgspec.json.Decoder(Id).decode
-_decode_error = msgspec.json.Decoder(LooseError).decode
 _skip = msgspec.json.Decoder(Raw).decode
 
 write = msgspec.json.Encoder(decimal_format="number").encode
@@ -240,7 +238,7 @@ def _unusual(envelope: Envelope) -> Message | Rejected:
 def _failure(identity: Id | UnsetType | None, raw: Raw) -> Failure | Rejected:
     """Read an error (JSON-RPC 2.0 §5.1); data that is over its bound is left out."""
     try:
-        error = _decode_error(raw)
+        error = msgspec.json.decode(raw, type=LooseError)
         data = error.data
         if data is UNSET or len(data) > MAX_ERROR_DATA or nests_too_deep(bytes(data)):
             plain = None
@@ -265,7 +263,7 @@ def _diagnose(frame: bytes) -> Message | Batch | Rejected:
         _check_utf_8(frame)
         if _is_array(frame):
             return Batch(frame)
-        loose = _decode_loosely(frame)
+        loose = msgspec.json.decode(frame, type=LooseEnvelope)
         if nests_too_deep(frame):
             return _broken(frame, TOO_DEEP)
     except msgspec.ValidationError as reason:
