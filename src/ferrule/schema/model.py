@@ -49,12 +49,13 @@ class Vocabulary(StructMeta):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, object], **keywords: object) -> None:  # noqa: N805
         super().__init__(name, bases, namespace, **keywords)
-        for ours, theirs in _spec_names(cls).items():
-            if ours != theirs and ours in cls.__dict__:
-                setattr(cls, theirs, cls.__dict__[ours])
-        tag_field = cls.__struct_config__.tag_field
-        if tag_field is not None:
-            setattr(cls, tag_field, cls.__struct_config__.tag)
+        if cls.__struct_fields__ != cls.__struct_encode_fields__:
+            for ours, theirs in _spec_names(cls).items():
+                if ours != theirs and ours in cls.__dict__:
+                    setattr(cls, theirs, cls.__dict__[ours])
+        config = cls.__struct_config__
+        if config.tag_field is not None:
+            setattr(cls, config.tag_field, config.tag)
 
     def __call__(cls, *args: object, **members: object) -> Any:  # noqa: N805
         try:
