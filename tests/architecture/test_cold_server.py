@@ -34,31 +34,29 @@ app.run()
 
 ROOMS = {
     "": "codes errors",
-    "balancing": "token_bucket",
     "budgets": "account allocator bounds collector process shares weight",
     "identity": "principal verifier",
     "protocol": "call capabilities era foreign handshake needs seal session stateless tasks trims",
-    "runtime": "batch dispatch holdings link requests sessionless",
-    "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prefix prompts"
+    "runtime": "dispatch holdings link requests sessionless",
+    "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts"
     " resources roots rounds sampling tasks tools wrapped",
     "server": "application foreign_names server settings",
-    "server.calls": "client_requests context execution forms kept_results media oversize results services slots"
+    "server.calls": "client_requests context execution kept_results media oversize results services slots"
     " streams threads tool_results",
     "server.extensions": "extension",
-    "server.functions": "arguments binder dependencies depends docstrings questions schemas signatures",
-    "server.functions.types": "constraints extra_types pydantic_types readable records stand_in unions",
+    "server.functions": "arguments binder depends docstrings questions schemas signatures",
+    "server.functions.types": "extra_types pydantic_types readable records stand_in unions",
     "server.hosting": "builtins entrance host lifespans links listeners local principals progress registration"
     " runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
-    "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts refusals"
+    "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts"
     " resource_entry resources switches tool_entry tools versions visibility",
     "settings": "option sources",
-    "supervision": "backoff child counted_lifetime event_loop group logs restart scope signals start supervisor"
-    " tracebacks",
+    "supervision": "backoff child counted_lifetime event_loop group logs restart scope signals start supervisor",
     "transports": "backpressure contract registry shutdown stream unfinished",
     "transports.process": "pipe stdio",
-    "validation": "checker violations",
+    "validation": "violations",
     "wire": "channel codec framing messages",
 }
 """What of ours is loaded; a module that only some servers need does not belong here, but where they come to need it."""
@@ -70,15 +68,7 @@ STRANGERS = (
 )
 """What of others' a server can do without until somebody asks for more; some of it takes half a megabyte."""
 
-ON_THE_WAY_OF_REQUESTS = {
-    "schema/prefix.py",
-    "server/calls/forms.py",
-    "server/calls/results.py",
-    "server/functions/arguments.py",
-    "server/functions/signatures.py",
-    "server/offers/resources.py",
-    "validation/checker.py",
-}
+ON_THE_WAY_OF_REQUESTS = {"server/calls/results.py", "server/offers/resources.py"}
 """Where a regular expression is compiled at import: each takes a tenth of a millisecond of every start."""
 
 

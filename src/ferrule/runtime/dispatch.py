@@ -14,7 +14,6 @@ from ferrule.errors import CapabilityNotSupported, EncodeError, Internal, Method
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.needs import Need
 from ferrule.schema.tools import CallToolParams
-from ferrule.supervision.tracebacks import shown
 
 logger = logging.getLogger("ferrule.dispatch")
 
@@ -132,6 +131,8 @@ def _named(call: Call) -> str:
 
 def internal(what: str, error: BaseException, hint: str = "") -> Internal:
     """Log a failure under a reference number, and make the refusal that tells no more than the number."""
+    from ferrule.supervision.tracebacks import shown
+
     reference = os.urandom(4).hex()
     logger.error("%s failed (reference %s)%s", what, reference, hint, exc_info=shown(error))
     return Internal(f"Internal error (reference {reference})", {"reference": reference})

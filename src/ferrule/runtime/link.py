@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from time import monotonic, time_ns
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
@@ -30,7 +31,6 @@ from ferrule.errors import (
 from ferrule.protocol.call import Call, Cancel, Ignored, Note, Reply, Withdrawn
 from ferrule.protocol.era import Eras
 from ferrule.protocol.session import Phase, Session, refused
-from ferrule.runtime.batch import BatchPart, Replies
 from ferrule.runtime.dispatch import Dispatcher, label_of, unencodable
 from ferrule.runtime.holdings import Holdings
 from ferrule.runtime.requests import DEFAULTS, LinkOptions, OwnRequests, lost
@@ -41,6 +41,9 @@ from ferrule.supervision.start import starting
 from ferrule.wire.channel import Channel, Origin
 from ferrule.wire.codec import Batch, Decoded, Rejected, check_array, read, read_batch, too_large
 from ferrule.wire.messages import Failure, Id, Message, Notification, Request, Success
+
+if TYPE_CHECKING:
+    from ferrule.runtime.batch import BatchPart
 
 logger = logging.getLogger("ferrule.link")
 keep_short()  # imported by every client and server
@@ -472,6 +475,8 @@ class Link(OwnRequests):
 
     def _take_batch(self, items: list[Decoded], channel: Channel, origin: Origin | None) -> bool:
         """Take the elements of a batch; those without a readable id share one answer, which names none of them."""
+        from ferrule.runtime.batch import BatchPart, Replies
+
         replies = Replies(channel, sum(1 for item in items if isinstance(item, Request | Rejected)))
         nameless = False
         for item in items:

@@ -21,12 +21,12 @@ from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolChoice
 from ferrule.schema.tools import Tool
 from ferrule.server.application import Application
-from ferrule.server.calls.forms import Elicitation, elicit_question, read_elicitation, sample_question, url_question
 from ferrule.server.calls.services import Services
 from ferrule.server.hosting.progress import ProgressNotices
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
+    from ferrule.server.calls.forms import Elicitation
 
 _read_any = msgspec.json.Decoder().decode
 _write = msgspec.json.Encoder().encode
@@ -75,6 +75,8 @@ class ClientRequests:
 
         `response_type` is the name FastMCP has for `schema`.
         """
+        from ferrule.server.calls.forms import elicit_question, read_elicitation, url_question
+
         if schema is None:
             schema = response_type
         if url:
@@ -103,6 +105,8 @@ class ClientRequests:
 
     async def elicit_all(self, questions: Mapping[str, tuple[str, Any]]) -> dict[str, Elicitation]:
         """Ask several things at once, each under its key; return what the user did with each."""
+        from ferrule.server.calls.forms import elicit_question, read_elicitation
+
         asked = []
         for key, (message, schema) in questions.items():
             asked.append(elicit_question(message, schema, key))
@@ -127,6 +131,8 @@ class ClientRequests:
         tool_choice: ToolChoice | Mapping[str, object] | None = None,
     ) -> CreateMessageResult:
         """Ask the client's model; `messages` is text, a message or a list of them."""
+        from ferrule.server.calls.forms import sample_question
+
         options = {
             "model_preferences": model_preferences,
             "system_prompt": system_prompt,

@@ -20,7 +20,6 @@ from ferrule.schema.sampling import SamplingMessage
 from ferrule.server.functions.schemas import inlined, schema_of
 from ferrule.server.functions.types.extra_types import convert
 from ferrule.server.functions.types.readable import readable
-from ferrule.validation.checker import given_schema
 
 PRIMITIVES = frozenset({"string", "number", "integer", "boolean"})
 KEPT_RULES = frozenset({"type", "title", "description", "default", "enum", "enumNames", "oneOf", "format"}) | {
@@ -304,6 +303,8 @@ def read_elicitation(raw: Raw, schema: object = None) -> Elicitation:
 
 def _fitting(content: dict[str, Any], schema: Mapping[str, object]) -> dict[str, Any]:
     """Check an answer against the schema it was asked with: its client may not have."""
+    from ferrule.validation.checker import given_schema
+
     _, checker = given_schema(_form(schema), "the requested schema")
     found = checker.violations(content, len(msgspec.json.encode(content)))
     if found:

@@ -8,7 +8,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Iterator, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import structs
@@ -18,7 +18,6 @@ from ferrule.budgets.bounds import MAX_EXPLAINED_SIZE, MAX_REPAIRED_SIZE, MAX_VI
 from ferrule.budgets.weight import bounded_depth
 from ferrule.server.functions.signatures import Parameter, Signature
 from ferrule.server.functions.types.extra_types import convert, decode_hook
-from ferrule.validation.checker import Checker, own_schema
 from ferrule.validation.violations import (
     InvalidArguments,
     Unfit,
@@ -32,6 +31,9 @@ from ferrule.validation.violations import (
     unknown,
 )
 
+if TYPE_CHECKING:
+    from ferrule.validation.checker import Checker
+
 RawJson = bytes | msgspec.Raw
 Values = tuple[Any, ...]
 Read = Callable[[RawJson], Values]
@@ -41,7 +43,7 @@ NOT_SHOWN = "…"
 """Stands for a value that is too long to be shown."""
 UNHASHABLE = "holds an array or object, which a set cannot"
 
-WHOLE_FRACTION = re.compile(rb"[0-9](?:\.0|[eE])")
+WHOLE_FRACTION = rb"[0-9](?:\.0|[eE])"
 """How a whole number may begin that is written as a fraction or with an exponent."""
 
 _SHARED_DEFAULTS = (int, float, str, bytes, bool, types.NoneType)
@@ -96,7 +98,7 @@ class TypedReader:
             return self._long.read(raw)
         arguments = parsed_arguments(raw)
         known = {parameter.key for parameter in self.parameters}
-        repair = WHOLE_FRACTION.search(raw) is not None
+        repair = re.search(WHOLE_FRACTION, raw) is not None
         values, lacking, refused = _convert_each(self.parameters, arguments, repair=repair)
         strange = []
         for name in arguments:
@@ -113,6 +115,8 @@ class TypedReader:
         if not refused:
             return []
         if not self._is_compiled:
+            from ferrule.validation.checker import own_schema
+
             self._checker = own_schema(self.schema)
             self._is_compiled = True
         if self._checker is not None:
@@ -196,7 +200,7 @@ def _read_part(decode: Callable[[Any], Any], type_: object, part: msgspec.Raw) -
             return value, None
     else:
         content = bytes(part)
-    if len(content) <= MAX_REPAIRED_SIZE and WHOLE_FRACTION.search(content) is not None:
+    if len(content) <= MAX_REPAIRED_SIZE and re.search(WHOLE_FRACTION, content) is not None:
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             return convert(_decode_whole_numbers(content), type_), None
     return None, refused

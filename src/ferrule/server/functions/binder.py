@@ -12,20 +12,22 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, Never, NoReturn, Protocol, Self, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Never, NoReturn, Protocol, Self, get_args, get_origin
 
 import msgspec
 from msgspec import structs
 
 from ferrule.server.calls.results import has_nonfinite
 from ferrule.server.functions.arguments import RawJson, Read, SchemaReader, TypedReader
-from ferrule.server.functions.dependencies import InThread, injected
 from ferrule.server.functions.schemas import arguments_schema, schema_of, unsupported, wrapped_schema
 from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
 from ferrule.server.functions.types.extra_types import convert, encode_hook, needs_plain, plain
 from ferrule.server.functions.types.readable import is_plain, mentions, readable
-from ferrule.validation.checker import Checker, given_schema, own_schema
 from ferrule.validation.violations import InvalidArguments, InvalidOutput, Violation
+
+if TYPE_CHECKING:
+    from ferrule.server.functions.dependencies import InThread
+    from ferrule.validation.checker import Checker
 
 __all__ = ["Binding", "InvalidArguments", "InvalidOutput", "Signature", "Violation", "bind", "names", "schema_of"]
 
@@ -163,10 +165,14 @@ def bind(
         name=name,
     )
     if signature.dependencies:
+        from ferrule.server.functions.dependencies import injected
+
         signature = injected(signature, context_type, in_thread)
     reader = signature.once("reader", _typed_reader)
     signature = structs.replace(signature, parameters=reader.parameters)
     if schema is not None:
+        from ferrule.validation.checker import given_schema
+
         reader = SchemaReader(signature, *given_schema(schema, f"{signature.name}(): schema"))
     if output_schema is not None:
         output = _Output.given(output_schema, f"{signature.name}(): output schema", content_types)
@@ -258,6 +264,8 @@ class _Output:
     @classmethod
     def given(cls, schema: Mapping[str, object], place: str, content_types: tuple[type, ...]) -> Self:
         """Return what values must look like by a schema that was written by hand."""
+        from ferrule.validation.checker import given_schema
+
         made = cls(content_types)
         made.schema, made._checker = given_schema(schema, place, of_object=False)
         return made
@@ -298,6 +306,8 @@ class _Output:
         if self._type is not Any and self._takes(builtins):
             return
         if self._checker is None:
+            from ferrule.validation.checker import own_schema
+
             self._checker = own_schema(self.schema)
         whole = {"result": builtins} if self.wraps else builtins
         if self._checker:

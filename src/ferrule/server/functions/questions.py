@@ -7,14 +7,16 @@ import functools
 import inspect
 import string
 from collections.abc import AsyncIterator, Callable, Container, Generator, Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 
 from msgspec import Struct
 
 from ferrule.errors import Declined, SetupError
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.forms import Elicitation, elicit_question
 from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
+
+if TYPE_CHECKING:
+    from ferrule.server.calls.forms import Elicitation
 
 PLACE = "ctx"
 
@@ -110,6 +112,8 @@ def _check(asked: AskedParameter, given: Container[str], where: str) -> None:
             unknown.append(field)
     if unknown:
         raise SetupError(f"{where}: its question names {{{unknown[0]}}}, which is not an argument of the call")
+    from ferrule.server.calls.forms import elicit_question
+
     try:
         elicit_question(asked.message, asked.schema, asked.name)
     except (SetupError, TypeError) as reason:

@@ -16,7 +16,6 @@ from ferrule.errors import SetupError
 from ferrule.schema.mirrored import ANNOTATION
 from ferrule.schema.wrapped import wrapping
 from ferrule.server.functions.signatures import Parameter, Signature
-from ferrule.server.functions.types.constraints import description_of
 from ferrule.server.functions.types.extra_types import encode_hook, extra_type
 from ferrule.server.functions.types.readable import is_plain, readable, shape_of
 from ferrule.server.functions.types.records import record_fields
@@ -275,6 +274,10 @@ def _field_texts(class_: object) -> dict[str, str]:
     for field in record_fields(class_) or ():
         if get_origin(field.type) is Annotated:
             hints[field.key] = field.type
+    if not hints:
+        return {}
+    from ferrule.server.functions.types.constraints import description_of
+
     texts = {key: description_of(get_args(hint)[1:]) for key, hint in hints.items()}
     found: dict[str, str] = {}
     for key, text in texts.items():

@@ -21,7 +21,6 @@ from msgspec import structs
 from ferrule.errors import SetupError
 from ferrule.server.functions.depends import Dependency, dependency_of
 from ferrule.server.functions.docstrings import split_docstring
-from ferrule.server.functions.types.constraints import description_of
 from ferrule.server.functions.types.pydantic_types import is_field
 from ferrule.server.functions.types.readable import shape_of
 
@@ -295,6 +294,8 @@ def _annotated_text(annotation: object) -> str | None:
     metadata = getattr(annotation, "__metadata__", ())
     if not metadata:
         return None
+    from ferrule.server.functions.types.constraints import description_of
+
     return description_of(metadata)
 
 
@@ -338,7 +339,6 @@ def _is_context(annotation: object, context_type: type) -> bool:
 
 
 PYTHONS_OWN = frozenset({"str", "int", "float", "bool", "None", "list", "dict"})
-_find_words = re.compile(r"\w+").findall
 
 
 class Scope:
@@ -387,7 +387,7 @@ class Scope:
 
     def leaves_to_python(self, text: str) -> bool:
         """Return whether a text names only classes that are Python's own, and that are called so here."""
-        names = set(_find_words(text))
+        names = set(re.findall(r"\w+", text))
         if not names <= PYTHONS_OWN:
             return False
         return self.globals.keys().isdisjoint(names) and self.locals.keys().isdisjoint(names)
@@ -527,7 +527,7 @@ def _cache_signature(fn: Any, options: ReadOptions, scope: Scope, signature: Sig
     meanings: dict[str, Any] = {}
     for annotation in fn.__annotations__.values():
         if isinstance(annotation, str):
-            for word in _find_words(annotation):
+            for word in re.findall(r"\w+", annotation):
                 meanings[word] = scope.meaning(word)
         elif shape_of(annotation) is None and not _lasts(annotation, scope):
             return signature

@@ -6,12 +6,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from ferrule.balancing.token_bucket import TokenBucket
 from ferrule.errors import SetupError
 from ferrule.protocol.call import Call, Note
 from ferrule.protocol.handshake import Handshake
@@ -25,6 +24,9 @@ from ferrule.server.offers.switches import Switches
 from ferrule.server.settings import ServerSettings
 from ferrule.wire.codec import write
 from ferrule.wire.messages import Message, Notification, Request
+
+if TYPE_CHECKING:
+    from ferrule.balancing.token_bucket import TokenBucket
 
 logger = logging.getLogger("ferrule.server")
 
@@ -44,6 +46,8 @@ class Pace:
     __slots__ = ("logs", "progress")
 
     def __init__(self, settings: ServerSettings) -> None:
+        from ferrule.balancing.token_bucket import TokenBucket
+
         self.progress = TokenBucket(settings.progress_rate, settings.progress_rate)
         rate = settings.log_rate
         if rate is None:

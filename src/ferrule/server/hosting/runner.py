@@ -25,7 +25,6 @@ from ferrule.supervision.child import Child
 from ferrule.supervision.event_loop import require_asyncio
 from ferrule.supervision.signals import Shutdown, UnwaitedExecutor, awaited_at_exit, left_running, run_program
 from ferrule.supervision.supervisor import Supervisor
-from ferrule.supervision.tracebacks import in_one_sentence
 from ferrule.transports.contract import AnnouncedListener, MeteredListener
 from ferrule.transports.contract import Listener as TransportListener
 
@@ -142,10 +141,14 @@ class Runner:
             else:
                 self._oversee(settings.workers, transport or settings.transport, given, settings)
         except FerruleError as error:
+            from ferrule.supervision.tracebacks import in_one_sentence
+
             raise in_one_sentence(error, str(error)) from None
         except Exception as error:
             if error is not self._host.lifespans.not_begun:
                 raise
+            from ferrule.supervision.tracebacks import in_one_sentence
+
             sentence = f"the lifespan of the server {self._name!r} failed: {type(error).__name__}: {error}"
             raise in_one_sentence(error, sentence) from None
 

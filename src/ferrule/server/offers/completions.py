@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.protocol.call import Call
 from ferrule.schema.completion import CompleteResult, Completion, PromptReference
 from ferrule.server.calls.context import Context, MountedContext
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
-from ferrule.server.functions.dependencies import Plan
 from ferrule.server.functions.signatures import probe, read_provider
 from ferrule.server.offers.catalogue import Catalogue, off, unknown_reference
 from ferrule.server.offers.entry import Entry
@@ -20,6 +19,9 @@ from ferrule.server.offers.prompts import PromptEntry, Prompts
 from ferrule.server.offers.resource_entry import ResourceEntry
 from ferrule.server.offers.resources import Resources
 from ferrule.server.offers.visibility import Visibility
+
+if TYPE_CHECKING:
+    from ferrule.server.functions.dependencies import Plan
 
 E = TypeVar("E")
 
@@ -37,7 +39,11 @@ class Completer:
         self._names = list(inspect.signature(fn).parameters)
         wants = read_provider(fn, Context, "completion")
         self._context_parameter = wants.context_parameter
-        self._plan = Plan(wants.name, wants.dependencies, Context) if wants.dependencies else None
+        self._plan: Plan | None = None
+        if wants.dependencies:
+            from ferrule.server.functions.dependencies import Plan
+
+            self._plan = Plan(wants.name, wants.dependencies, Context)
 
     async def suggest(self, call: Call, context: Context) -> Any:
         """Run the function."""

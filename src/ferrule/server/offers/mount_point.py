@@ -13,7 +13,6 @@ from ferrule.errors import SetupError
 from ferrule.protocol.call import Call
 from ferrule.runtime.dispatch import Handler, composed
 from ferrule.schema.completion import CompleteParams, PromptReference
-from ferrule.schema.prefix import Prefix
 from ferrule.schema.resources import ReadResourceParams, ReadResourceResult
 from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
@@ -82,6 +81,8 @@ class MountPoint:
     """A prefix, and what is mounted under it."""
 
     def __init__(self, child: Mounted, prefix: str) -> None:
+        from ferrule.schema.prefix import Prefix
+
         if not re.fullmatch(PREFIX, prefix):
             raise SetupError(f"the prefix {prefix!r} is part of names and URIs: letters, digits, '_', '-' and '.' only")
         self.child = child

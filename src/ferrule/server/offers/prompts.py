@@ -23,7 +23,6 @@ from ferrule.schema.prompts import (
 )
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.execution import value_of
-from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.media import Media, holds_media
 from ferrule.server.calls.results import prompt_of
 from ferrule.server.calls.services import Services
@@ -290,6 +289,8 @@ class Prompts:
         except InvalidArguments as error:
             raise InvalidParams(f"Invalid arguments for the prompt {call.params.name!r}: {error}") from None
         except UrlElicitationRequired as refusal:
+            from ferrule.server.calls.forms import ask_to_visit
+
             ask_to_visit(call, refusal)
             raise
 

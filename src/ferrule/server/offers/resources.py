@@ -22,7 +22,6 @@ from ferrule.schema.resources import (
     ResourceTemplate,
 )
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.kept_results import PREFIX as KEPT
 from ferrule.server.calls.kept_results import read_kept
 from ferrule.server.calls.media import Media
@@ -311,6 +310,8 @@ def _explained(call: Call, error: InvalidArguments | UrlElicitationRequired) -> 
     """Return what a failed reading is refused with; what the caller is to visit is asked for, where it can be."""
     if isinstance(error, InvalidArguments):
         return InvalidUri(call.params.uri, str(error))
+    from ferrule.server.calls.forms import ask_to_visit
+
     ask_to_visit(call, error)
     return error
 

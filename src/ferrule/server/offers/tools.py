@@ -29,7 +29,6 @@ from ferrule.runtime.dispatch import Handler, internal, label_of, need_within
 from ferrule.schema.mirrored import NOT_ANNOTATED, Annotated
 from ferrule.schema.tools import CallToolResult, ListToolsResult, PlainResult
 from ferrule.server.calls.context import Context
-from ferrule.server.calls.forms import ask_to_visit
 from ferrule.server.calls.results import Oversized, UnwritableResult, failed, whole
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
@@ -41,7 +40,6 @@ from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.descriptions import ToolOptions, described
 from ferrule.server.offers.entry import ToolLike, require_only
-from ferrule.server.offers.refusals import Refused
 from ferrule.server.offers.tool_entry import FunctionTool, ObjectTool, ToolEntry
 from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility
@@ -252,8 +250,11 @@ class Tools:
 
     def _told(self, call: Call, error: ToolError) -> CallToolResult:
         """Return the result of a ToolError: what the model is to read."""
-        if isinstance(error, Refused) and self._by_number(call):
-            raise Refusal(error.message, error.numbered_data, code=error.code)
+        if self._by_number(call):
+            from ferrule.server.offers.refusals import Refused
+
+            if isinstance(error, Refused):
+                raise Refusal(error.message, error.numbered_data, code=error.code)
         if isinstance(error.result, CallToolResult):
             return copy.copy(error.result)
         return self._failed(call, error.message)
@@ -310,6 +311,8 @@ def _renamed(entry: ToolEntry, name: str, meta: dict[str, Any]) -> None:
 
 def _asked_to_visit(call: Call, refusal: UrlElicitationRequired) -> Exception:
     """Ask for what a refusal requires where it can be asked for; return why the call fails where it cannot."""
+    from ferrule.server.calls.forms import ask_to_visit
+
     try:
         ask_to_visit(call, refusal)
     except (Declined, SetupError) as reason:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from msgspec import structs
 
 from ferrule.server.functions.types import pydantic_types
-from ferrule.server.functions.types.constraints import constrained, read_metadata
 from ferrule.server.functions.types.extra_types import CONTAINERS, convert, needs_plain
 from ferrule.server.functions.types.records import Mirror, RecordField, record_fields
 from ferrule.server.functions.types.stand_in import StandIn, either, shown, stand_in
@@ -133,6 +132,8 @@ class _Rewriting:
         return self._class(type_)
 
     def _annotated(self, type_: object) -> Any:
+        from ferrule.server.functions.types.constraints import constrained, read_metadata
+
         inner, *metadata = get_args(type_)
         said = read_metadata(metadata)
         if said.foreign:
@@ -146,6 +147,8 @@ class _Rewriting:
 
     def _constrained_union(self, union: Any, said: Any) -> Any:
         """Put the constraints of a union on those of its members that can keep to them."""
+        from ferrule.server.functions.types.constraints import constrained
+
         bare = structs.replace(said, texts={})
         members = []
         refusals = []
