@@ -106,7 +106,7 @@ class _Rewriting:
         return rewritten
 
     def _field(self, field: RecordField) -> RecordField:
-        return field._replace(type=self.rewrite(field.type))
+        return structs.replace(field, type=self.rewrite(field.type))
 
     def rewrite(self, type_: object) -> Any:
         origin = get_origin(type_)

@@ -22,15 +22,15 @@ _MARKS = {"__struct_fields__", "__attrs_attrs__", "__dataclass_fields__", "__req
 _QUALIFIERS = {"Required", "NotRequired", "ReadOnly"}
 
 
-class RecordField(typing.NamedTuple):
+class RecordField(msgspec.Struct, frozen=True):
     """One field of a class: its name there, its key in JSON, and what may stand under it."""
 
     name: str
     key: str
     type: Any
     required: bool
-    default: Any = NODEFAULT
-    factory: Any = NODEFAULT
+    default: Any = msgspec.field(default_factory=lambda: NODEFAULT)
+    factory: Any = msgspec.field(default_factory=lambda: NODEFAULT)
     is_odd: bool = False
     """Whether more is said of it than msgspec understands."""
 

@@ -6,7 +6,7 @@ import enum
 import re
 from collections.abc import Iterable, Sequence
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import inspect as mi
@@ -17,6 +17,7 @@ from ferrule.server.functions.types.stand_in import Schema, StandIn, Writer, cho
 
 _BOUNDS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length")
 """What msgspec may hold a value to."""
+_NO_TUPLES = (list, dict, set, frozenset, Literal)
 _PLACE = r" - at `(?:key` in `)?\$\.?(.*)`$"
 """Where msgspec says something is wrong: at the end, where only the place of the whole union belongs."""
 
@@ -56,10 +57,21 @@ def _reads_wrong_memory(type_: object) -> bool:
     """
     if get_origin(type_) not in (Union, UnionType):
         return False
+    members = get_args(type_)
+    if not any(map(_may_be_tuple, members)):
+        return False
     # Of the whole, msgspec must not be asked even that.
-    nodes = list(map(_node, get_args(type_)))
+    nodes = list(map(_node, members))
     has_tuple = any(isinstance(node, mi.TupleType) for node in nodes)
     return has_tuple and any(map(_is_bounded, nodes))
+
+
+def _may_be_tuple(type_: object) -> bool:
+    """Return whether a type may be one of tuples; few are, and msgspec takes a while to say what a type is."""
+    origin = get_origin(type_)
+    if origin is None and isinstance(type_, type):
+        return issubclass(type_, tuple)
+    return origin not in _NO_TUPLES
 
 
 def _node(type_: object) -> mi.Type:
