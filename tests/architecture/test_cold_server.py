@@ -40,7 +40,7 @@ ROOMS = {
     "runtime": "dispatch holdings link requests sessionless",
     "schema": "apps completion content elicitation keys lifecycle methods mirrored model notices prompts"
     " resources roots rounds sampling tasks tools wrapped",
-    "server": "application foreign_names server settings",
+    "server": "foreign_names server settings",
     "server.calls": "client_requests context execution kept_results media oversize results services slots"
     " streams threads tool_results",
     "server.extensions": "extension",
@@ -50,7 +50,7 @@ ROOMS = {
     " runner tree",
     "server.middleware": "hooks stack",
     "server.notifications": "changes subscriptions",
-    "server.offers": "catalogue completions descriptions entry mount_point mounts offers prompts"
+    "server.offers": "catalogue completions descriptions entry mount_point offers prompts"
     " resource_entry resources switches tool_entry tools versions visibility",
     "settings": "option sources",
     "supervision": "backoff child counted_lifetime event_loop group logs restart scope signals start supervisor",

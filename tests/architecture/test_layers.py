@@ -154,6 +154,7 @@ LATE_IMPORTS = {
         "server/extensions/extension.py",
         "ferrule.server.extensions.own_methods",
     ): "only an extension with methods needs them",
+    ("server/server.py", "ferrule.server.offers.mounts"): "only a server in which others are mounted keeps them",
     ("server/server.py", "ferrule.server.folder.folder"): "only a server with a folder of files looks into one",
     ("server/server.py", "ferrule.server.discovery.tool_search"): "only a server with a large catalogue searches it",
     ("server/server.py", "ferrule.server.discovery.as_tools"): "only a server for clients that know tools alone",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from ferrule.errors import SetupError
@@ -30,7 +31,6 @@ from ferrule.server.notifications.subscriptions import CallbackSubscriber, Subsc
 from ferrule.server.offers.descriptions import ToolOptions
 from ferrule.server.offers.entry import ResourceLike, decorator, handler_name, is_prompt, is_resource, is_tool
 from ferrule.server.offers.mount_point import Rule
-from ferrule.server.offers.mounts import Mounts
 from ferrule.server.offers.prompts import PromptOptions
 from ferrule.server.offers.resource_entry import ResourceOptions
 from ferrule.server.offers.tool_entry import ToolEntry
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ServerKeywords,
         ToolKeywords,
     )
+    from ferrule.server.offers.mounts import Mounts
     from ferrule.supervision.supervisor import Supervisor
     from ferrule.telemetry.health import HealthMonitor
     from ferrule.telemetry.metrics import Metrics
@@ -105,7 +106,6 @@ class Server:
         self.instructions = instructions
         self.host = Host(self, settings, listed(lifespan))
         self.offers = self.host.offers
-        self.mounts = Mounts(self.offers)
         self.threads = self.host.services.threads
         self._runner = Runner(self.host)
         self.listeners = self._runner.listeners
@@ -268,6 +268,13 @@ class Server:
         self._mount(server, prefix, live=False)
         return server
 
+    @cached_property
+    def mounts(self) -> Mounts:
+        """The servers that are mounted here."""
+        from ferrule.server.offers.mounts import Mounts
+
+        return Mounts(self.offers)
+
     def _mount(self, other: Server, prefix: str, *, live: bool) -> None:
         if isinstance(other, str):
             raise SetupError(f"mount takes the server first: app.mount(server, prefix={other!r})")
@@ -424,14 +431,7 @@ class Server:
 
     def subscribe(self, uri: str, callback: Callable[[str], Any]) -> Subscriber:
         """Call a function of this process when a resource changes; return what `unsubscribe` takes."""
-
-        def tell(changed: str) -> None:
-            try:
-                callback(changed)
-            except Exception:
-                logger.exception("a subscriber of %s failed", uri)
-
-        subscriber = CallbackSubscriber(tell, (uri,))
+        subscriber = CallbackSubscriber(callback, (uri,))
         self.host.services.subscriptions.add(subscriber)
         return subscriber
 

@@ -20,12 +20,12 @@ from ferrule.protocol.needs import Answers, Question
 from ferrule.schema.roots import ListRootsResult, Root
 from ferrule.schema.sampling import CreateMessageResult, ModelPreferences, ToolChoice
 from ferrule.schema.tools import Tool
-from ferrule.server.application import Application
 from ferrule.server.calls.services import Services
 from ferrule.server.hosting.progress import ProgressNotices
 
 if TYPE_CHECKING:
     from ferrule.runtime.tasks.run import TaskRun
+    from ferrule.server.application import Application
     from ferrule.server.calls.forms import Elicitation
 
 _read_any = msgspec.json.Decoder().decode

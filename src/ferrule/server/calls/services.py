@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.protocol.call import Call
 from ferrule.protocol.handshake import Handshake
@@ -11,13 +11,15 @@ from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.model import Params
 from ferrule.schema.prompts import GetPromptResult
 from ferrule.schema.resources import ReadResourceResult
-from ferrule.server.application import Application
 from ferrule.server.calls.kept_results import KeptResults
 from ferrule.server.calls.threads import Threads
 from ferrule.server.hosting.links import Links
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.server.notifications.subscriptions import Subscriptions
 from ferrule.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from ferrule.server.application import Application
 
 
 class Switch(Protocol):

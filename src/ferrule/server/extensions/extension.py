@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,12 +19,14 @@ from ferrule.schema.keys import check_extensions
 from ferrule.schema.methods import METHODS, Method
 from ferrule.schema.model import MetaOnly, Params, Result
 from ferrule.schema.notices import NOTICES
-from ferrule.server.application import Application
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.signatures import probe
 from ferrule.server.offers.catalogue import Catalogue, View
+
+if TYPE_CHECKING:
+    from ferrule.server.application import Application
 
 logger = logging.getLogger("ferrule.extensions")
 

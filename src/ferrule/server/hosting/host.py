@@ -30,7 +30,6 @@ from ferrule.runtime.sessionless import SessionlessLink
 from ferrule.schema.lifecycle import ServerCapabilities
 from ferrule.schema.methods import METHODS
 from ferrule.schema.model import Implementation, Params
-from ferrule.server.application import Application
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.extensions.extension import Extensions, MethodTable
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from ferrule.runtime.meter import LinkMeter
     from ferrule.runtime.tasks.settings import TaskSettings
     from ferrule.runtime.tasks.tasks import Tasks
+    from ferrule.server.application import Application
     from ferrule.server.cluster.node import ServerNode
     from ferrule.server.hosting.monitor import Monitor
     from ferrule.stores.contracts import Seen

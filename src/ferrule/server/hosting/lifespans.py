@@ -8,14 +8,16 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import SetupError
-from ferrule.server.application import Application
 from ferrule.server.extensions.extension import Extension, Extensions
 from ferrule.server.functions.signatures import takes
 from ferrule.server.notifications.changes import ChangeNotices
 from ferrule.supervision.counted_lifetime import CountedLifetime
+
+if TYPE_CHECKING:
+    from ferrule.server.application import Application
 
 logger = logging.getLogger("ferrule.server")
 

@@ -8,6 +8,7 @@ Rule 2: a subscriber that does not read is told of each thing once, when it read
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
@@ -24,6 +25,8 @@ from ferrule.schema.notices import RESOURCE_UPDATED, TASK_CHANGED
 from ferrule.wire.channel import Channel
 from ferrule.wire.codec import encode
 from ferrule.wire.messages import Id, Notification
+
+logger = logging.getLogger("ferrule.server")
 
 NOTHING: frozenset[str] = frozenset()
 """The URIs and tasks of a subscriber that hears of lists only; thousands share it."""
@@ -165,8 +168,12 @@ class CallbackSubscriber(Subscriber):
         self._call = call
 
     def tell(self, notice: ChangeNotice) -> None:
-        """Call the function with the resource that changed."""
-        self._call(notice.params["uri"])
+        """Call the function with the resource that changed; what it raises is logged."""
+        uri = notice.params["uri"]
+        try:
+            self._call(uri)
+        except Exception:
+            logger.exception("a subscriber of %s failed", uri)
 
 
 class Subscriptions:
