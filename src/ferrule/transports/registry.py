@@ -5,7 +5,6 @@ Rule: a row names its classes as "module:Name"; nothing is imported before the r
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ferrule.budgets.collector import import_to_stay
 from ferrule.errors import SetupError
 from ferrule.settings.option import require_known
 from ferrule.settings.sources import blamed, sourced
@@ -174,7 +174,7 @@ def load(where: Late) -> Callable[..., Any]:
     if not isinstance(where, str):
         return where
     module, _, name = where.partition(":")
-    found: Callable[..., object] = getattr(importlib.import_module(module), name)
+    found: Callable[..., object] = getattr(import_to_stay(module), name)
     return found
 
 
