@@ -52,8 +52,7 @@ if TYPE_CHECKING:
     from ferrule.server.calls.results import ToolResult
     from ferrule.server.calls.streams import Progress
     from ferrule.server.extensions.extension import Extension
-    from ferrule.server.functions.depends import Depends
-    from ferrule.server.functions.questions import Ask
+    from ferrule.server.functions.depends import Ask, Depends
     from ferrule.server.middleware.cache import Caching
     from ferrule.server.middleware.concurrency import Concurrency
     from ferrule.server.middleware.error_mapping import ErrorMapping
@@ -120,7 +119,7 @@ HOMES = {
     "Message": "ferrule.server.offers.prompts",
     "UserMessage": "ferrule.server.offers.prompts",
     "Extension": "ferrule.server.extensions.extension",
-    "Ask": "ferrule.server.functions.questions",
+    "Ask": "ferrule.server.functions.depends",
     "OpenApiRule": "ferrule.server.openapi.rules",
     "Refused": "ferrule.server.offers.refusals",
     "ToolResult": "ferrule.server.calls.results",

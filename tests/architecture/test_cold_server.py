@@ -44,7 +44,7 @@ ROOMS = {
     "server.calls": "client_requests context execution kept_results media oversize results services slots"
     " streams threads tool_results",
     "server.extensions": "extension",
-    "server.functions": "arguments binder depends docstrings questions schemas signatures",
+    "server.functions": "arguments binder depends docstrings schemas signatures",
     "server.functions.types": "extra_types pydantic_types readable records stand_in unions",
     "server.hosting": "builtins entrance host lifespans links listeners local principals progress registration"
     " runner tree",

@@ -68,7 +68,10 @@ LATE_IMPORTS = {
     ("server/hosting/runner.py", "ferrule.supervision.tracebacks"): "the same",
     ("runtime/link.py", "ferrule.runtime.batch"): "only peers of one old revision send batches",
     ("server/calls/client_requests.py", "ferrule.server.calls.forms"): "only a handler that asks its client has forms",
-    ("server/functions/questions.py", "ferrule.server.calls.forms"): "the same",
+    (
+        "server/offers/entry.py",
+        "ferrule.server.functions.questions",
+    ): "only a handler with `Ask` asks",
     (
         "server/offers/prompts.py",
         "ferrule.server.calls.forms",

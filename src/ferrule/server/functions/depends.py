@@ -1,9 +1,11 @@
-"""`Depends`: how a parameter says that a provider fills it."""
+"""`Depends` and `Ask`: how a parameter says that a provider fills it, or the client's user."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from msgspec import Struct
 
 from ferrule.errors import SetupError
 
@@ -35,3 +37,11 @@ def dependency_of(default: object, annotation: object) -> Dependency | None:
     if isinstance(default, Dependency):
         return default
     return next((item for item in getattr(annotation, "__metadata__", ()) if isinstance(item, Dependency)), None)
+
+
+class Ask(Struct, frozen=True):
+    """Says that a parameter is filled by the client's user; `{name}` in the text stands for another argument."""
+
+    message: str
+    schema: Any = None
+    """The form, where it is not the parameter's type."""

@@ -7,26 +7,17 @@ import functools
 import inspect
 import string
 from collections.abc import AsyncIterator, Callable, Container, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from msgspec import Struct
 
 from ferrule.errors import Declined, SetupError
 from ferrule.server.calls.context import Context
+from ferrule.server.calls.forms import Elicitation, elicit_question
+from ferrule.server.functions.depends import Ask
 from ferrule.server.functions.signatures import NOTHING, Parameter, Signature, read_signature
 
-if TYPE_CHECKING:
-    from ferrule.server.calls.forms import Elicitation
-
 PLACE = "ctx"
-
-
-class Ask(Struct, frozen=True):
-    """Says that a parameter is filled by the client's user; `{name}` in the text stands for another argument."""
-
-    message: str
-    schema: Any = None
-    """The form, where it is not the parameter's type."""
 
 
 class AskedParameter(Struct, frozen=True):
@@ -46,15 +37,11 @@ class AskedParameter(Struct, frozen=True):
         return self.default
 
 
-def with_questions(
-    fn: Callable[..., Any], content_types: tuple[type, ...] = (), *, inline: bool = False
-) -> Callable[..., Any]:
+def with_answers(fn: Callable[..., Any], content_types: tuple[type, ...], *, inline: bool) -> Callable[..., Any]:
     """Return a handler that asks for its `Ask` parameters, all in one round, and then runs; any other as it is.
 
     A plain function that runs `inline`, in the event loop, becomes a coroutine: only that can wait there.
     """
-    if not _mentions_ask(fn):
-        return fn
     signature = read_signature(fn, context_type=Context, content_types=content_types, open_ended=True)
     asked = [found for parameter in signature.parameters if (found := _asked(parameter)) is not None]
     if not asked:
@@ -65,21 +52,6 @@ def with_questions(
     if inline and signature.is_generator:
         raise SetupError(f"{signature.name}(): a generator that runs inline cannot ask: write it as an `async def`")
     return _asking(fn, signature, asked, inline=inline)
-
-
-def _mentions_ask(fn: object) -> bool:
-    """Look without resolving: few handlers have such parameters, and all would pay."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    if not inspect.isroutine(fn):
-        fn = type(fn).__call__
-    for annotation in getattr(fn, "__annotations__", {}).values():
-        if isinstance(annotation, str):
-            if "Ask" in annotation:
-                return True
-        elif any(isinstance(each, Ask) for each in getattr(annotation, "__metadata__", ())):
-            return True
-    return False
 
 
 def _asked(parameter: Parameter) -> AskedParameter | None:
@@ -112,8 +84,6 @@ def _check(asked: AskedParameter, given: Container[str], where: str) -> None:
             unknown.append(field)
     if unknown:
         raise SetupError(f"{where}: its question names {{{unknown[0]}}}, which is not an argument of the call")
-    from ferrule.server.calls.forms import elicit_question
-
     try:
         elicit_question(asked.message, asked.schema, asked.name)
     except (SetupError, TypeError) as reason:

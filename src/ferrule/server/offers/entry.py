@@ -7,6 +7,8 @@ below. What is said of it besides (`tags`, `visible`, …) is said where it is a
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
@@ -22,6 +24,7 @@ from ferrule.schema.resources import Resource, ResourceTemplate
 from ferrule.schema.tools import Tool
 from ferrule.server.calls.context import Context
 from ferrule.server.calls.services import Services
+from ferrule.server.functions.depends import Ask
 from ferrule.server.offers.mount_point import MountPath
 from ferrule.wire.channel import Origin
 
@@ -192,3 +195,29 @@ def decorator(register: Callable[[Any], Any]) -> Callable[[F], F]:
 def handler_name(fn: Any, options: Mapping[str, object]) -> str:
     """Say what a handler is called, for errors."""
     return str(options.get("name") or getattr(fn, "__name__", type(fn).__name__))
+
+
+def with_questions(
+    fn: Callable[..., Any], content_types: tuple[type, ...] = (), *, inline: bool = False
+) -> Callable[..., Any]:
+    """Return a handler that asks for its `Ask` parameters before it runs; any other as it is."""
+    if not _mentions_ask(fn):
+        return fn
+    from ferrule.server.functions.questions import with_answers
+
+    return with_answers(fn, content_types, inline=inline)
+
+
+def _mentions_ask(fn: object) -> bool:
+    """Look without resolving: few handlers have such parameters, and all would pay."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn):
+        fn = type(fn).__call__
+    for annotation in getattr(fn, "__annotations__", {}).values():
+        if isinstance(annotation, str):
+            if "Ask" in annotation:
+                return True
+        elif any(isinstance(each, Ask) for each in getattr(annotation, "__metadata__", ())):
+            return True
+    return False

@@ -29,9 +29,8 @@ from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.calls.tool_results import read_media
 from ferrule.server.functions.binder import Binding, InvalidArguments, bind
-from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import Entry, PromptLike, Visible, require_only
+from ferrule.server.offers.entry import Entry, PromptLike, Visible, require_only, with_questions
 from ferrule.server.offers.mount_point import through
 from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility

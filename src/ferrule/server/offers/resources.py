@@ -28,9 +28,8 @@ from ferrule.server.calls.media import Media
 from ferrule.server.calls.services import Services
 from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.functions.binder import InvalidArguments, bind
-from ferrule.server.functions.questions import with_questions
 from ferrule.server.offers.catalogue import Catalogue, off
-from ferrule.server.offers.entry import ResourceLike, require_only
+from ferrule.server.offers.entry import ResourceLike, require_only, with_questions
 from ferrule.server.offers.mount_point import through
 from ferrule.server.offers.resource_entry import (
     FastRead,

@@ -35,11 +35,10 @@ from ferrule.server.calls.threads import Bulkhead
 from ferrule.server.calls.tool_results import RESULT_TYPES, TO_BE_MADE
 from ferrule.server.functions.arguments import NoObject
 from ferrule.server.functions.binder import InvalidArguments, InvalidOutput, bind
-from ferrule.server.functions.questions import with_questions
 from ferrule.server.middleware.stack import MiddlewareStack
 from ferrule.server.offers.catalogue import Catalogue, off
 from ferrule.server.offers.descriptions import ToolOptions, described
-from ferrule.server.offers.entry import ToolLike, require_only
+from ferrule.server.offers.entry import ToolLike, require_only, with_questions
 from ferrule.server.offers.tool_entry import FunctionTool, ObjectTool, ToolEntry
 from ferrule.server.offers.versions import Versions
 from ferrule.server.offers.visibility import Visibility
