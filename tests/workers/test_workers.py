@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -54,6 +55,13 @@ async def processes_that_answer(url: str, mode: str, calls: int = 20) -> set[int
     async with Client(url, mode=mode) as client:
         answers = await asyncio.gather(*(client.call_tool("worker") for _ in range(calls)))
         return {answer.data for answer in answers}
+
+
+async def replace_workers(one: Program) -> None:
+    """Replace all workers of a program, and wait until those from before are gone."""
+    before = one.workers
+    one.signal(signal.SIGHUP)
+    await until(lambda: not set(before) & set(one.workers) and len(one.workers) == len(before))
 
 
 def test_a_session_lives_in_one_worker_whichever_took_its_connections(program: Start) -> None:
@@ -326,6 +334,37 @@ async def test_all_sessions_of_a_worker_move_to_its_successor(program: Start) ->
     assert {status for status, _ in await asyncio.to_thread(statuses, sessions)} == {200}
     wrong = [f"{mark}{sessions[0][2:-1]}~" for mark in ("0.", "1.", "v.", "?.", "")]
     assert len(set(await asyncio.to_thread(statuses, wrong))) == 1
+
+
+async def test_a_stream_of_a_former_worker_is_never_taken_for_one_of_its_successor(program: Start) -> None:
+    """A session moves twice. What its former owners said is kept no more, and whoever resumes it is told so."""
+    one = program(1)
+    port = urlsplit(one.url).port
+
+    def ask(verb: str, body: bytes | None, **headers: str) -> tuple[int, str | None, bytes]:
+        named = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
+        with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request(verb, "/mcp", body, named)
+            with connection.getresponse() as answer:
+                return answer.status, answer.headers["Mcp-Session-Id"], answer.read()
+
+    _, session, _ = await asyncio.to_thread(ask, "POST", INITIALIZE)
+    assert session is not None
+    await asyncio.to_thread(ask, "POST", INITIALIZED, Mcp_Session_Id=session)
+    former: list[str] = []
+    for _ in range(3):
+        status, _, said = await asyncio.to_thread(ask, "POST", NAP, Mcp_Session_Id=session)
+        first = re.search(rb"^id: (.+)$", said, re.MULTILINE)
+        assert status == 200
+        assert first is not None
+        for event_id in former:
+            status, _, said = await asyncio.to_thread(
+                ask, "GET", None, Mcp_Session_Id=session, Accept="text/event-stream", Last_Event_ID=event_id
+            )
+            assert (status, b"Nothing to resume" in said) == (404, True), said
+        former.append(first[1].decode())
+        await replace_workers(one)
+    assert len(set(former)) == 3
 
 
 def test_a_worker_that_does_not_answer_is_replaced(program: Start) -> None:

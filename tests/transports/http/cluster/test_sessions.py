@@ -126,6 +126,30 @@ async def test_a_session_is_nobody_elses_at_any_node(redis: RedisServer) -> None
         assert await post(second.url, "ada", ada) == 404
 
 
+async def test_a_session_that_comes_back_to_a_node_is_one_of_another_generation() -> None:
+    """So its streams have names that none of its owners gave, this node included."""
+    stores = Stores.memory()
+    sessions = ClusterSessions(stores, Remembered())
+    generations: list[int] = []
+
+    def adopt(moved: MovedSession) -> Any:
+        generations.append(moved.generation)
+        return SimpleNamespace(id=moved.id, link=object(), used=0.0)
+
+    endpoint: Any = SimpleNamespace(
+        sessions=SimpleNamespace(record=lambda session, said: MovedSession(session.id, b"{}"), adopt=adopt)
+    )
+    sessions.open()
+    await sessions.keep(endpoint, SimpleNamespace(id="moving", link=object(), used=0.0))
+    for _ in range(3):
+        await sessions.leave(endpoint)
+        sessions.join(endpoint)
+        assert await sessions._adopt(endpoint, "moving")
+    assert min(generations) > 1
+    assert len(set(generations)) == 3
+    await sessions.close()
+
+
 class Remembered:
     """What a server remembers of sessions, for one test to say."""
 

@@ -739,12 +739,17 @@ def test_a_session_of_another_process_is_found_by_its_binding_and_not_by_its_pri
 
 
 def test_no_two_owners_of_a_session_give_its_streams_the_same_name() -> None:
-    names = set()
-    for life in (1, 2, 3):
-        session = greeting_table().sessions.adopt(MovedSession("an-id", b"{}"), life)
-        assert session is not None
-        names.add(session.new_stream().name)
-    assert len(names) == 3
+    table = greeting_table()
+    table.sessions.mark = "w1."
+    session = table.open(introduction=b"{}")
+    names = [session.new_stream().name]
+    for _ in range(3):
+        record = table.sessions.record(session, ())
+        table = greeting_table()
+        table.sessions.mark = "w1."
+        session = table.sessions.adopt(record)
+        names.append(session.new_stream().name)
+    assert len(set(names)) == 4
 
 
 def test_a_session_too_large_for_the_table_is_over_and_nothing_of_it_is_kept() -> None:

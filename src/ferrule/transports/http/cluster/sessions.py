@@ -465,8 +465,9 @@ class ClusterSessions:
             record.principal or None,
             record.caller,
             record.address,
+            generation=record.epoch,
         )
-        session = endpoint.sessions.adopt(moved, record.epoch)
+        session = endpoint.sessions.adopt(moved)
         if session is None:
             await self._store.delete(identity)
             return None

@@ -75,6 +75,8 @@ class MovedSession(Struct, frozen=True):
     """Whom it is bound to."""
     principal: str | None = None
     address: str = ""
+    generation: int = 2
+    """Which of its owners goes on with it, counted from 1: no two of them give their streams the same names."""
 
 
 class ReplayChannel(NullChannel):
@@ -262,7 +264,13 @@ class Sessions:
         self._total += session.size
         if self.mark or self._ended is not None:
             self._records[session.id] = MovedSession(
-                session.id, introduction, [], session.binding, origin.principal, origin.address
+                session.id,
+                introduction,
+                [],
+                session.binding,
+                origin.principal,
+                origin.address,
+                generation=session.generation + 1,
             )
         if self._eviction is not None:
             self._eviction.added(session)
@@ -326,18 +334,17 @@ class Sessions:
         if self._suspended.pop(session.id, None) is not None:
             session.over = False
 
-    def adopt(self, record: MovedSession, generation: int = 1) -> EndpointSession | None:
+    def adopt(self, record: MovedSession) -> EndpointSession | None:
         """Go on with a session that another process began.
 
-        Return None where its handshake cannot be made again, or there is no room for it. `generation` counts its
-        owners, so that its streams have names that none before had.
+        Return None where its handshake cannot be made again, or there is no room for it.
         """
         if record.id in self._open or not record.introduction:
             return None
         origin = Origin(EVERYONE.carrier, record.address, NO_HEADERS, record.principal)
         link = self._link(origin)
         session = EndpointSession(record.id, link, record.binding, self._shared)
-        session.generation = generation
+        session.generation = record.generation
         session.owner = record.principal or record.address
         link.channel_opened(session.standing)
         channel = ReplayChannel()
