@@ -6,7 +6,9 @@ What stands for the public internet listens on 127.0.0.2, which the rules of the
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,7 +25,20 @@ from ferrule.transports.sockets.tls import TlsSettings
 NAME = "as.example.com"
 PIECE = bytes(64 * 1024)
 PUBLIC, TRAP = "127.0.0.2", "127.0.0.1"
+PATIENCE = 100.0
 GOOD = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{"issuer": 1}'
+
+
+def sockets_of_one_port() -> tuple[socket.socket, socket.socket]:
+    """Listen at one port of both addresses; a port that is free at one may be somebody else's at the other."""
+    while True:
+        public = socket.create_server((PUBLIC, 0))
+        try:
+            return public, socket.create_server((TRAP, public.getsockname()[1]))
+        except OSError as error:
+            public.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 class World:
@@ -49,6 +64,7 @@ class World:
         """Return a fetcher that may ask 127.0.0.2 and asks our resolver."""
         rules = options.pop("rules", AddressRules(private=[f"{PUBLIC}/32"]))
         tls = TlsSettings(ca=self.authority.file)
+        options.setdefault("timeout", PATIENCE)
         return Fetcher(rules, tls=tls, resolve=self.resolve, **options)
 
     def url(self, path: str = "/x", name: str = NAME) -> str:
@@ -101,9 +117,10 @@ def world(authority: Authority, certificate: tuple[str, str]) -> Callable[..., A
         made.answers = list(answers)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*certificate)
-        server = await asyncio.start_server(made.answer, PUBLIC, 0, ssl=context)
-        made.port = server.sockets[0].getsockname()[1]
-        trap = await asyncio.start_server(made.trap, TRAP, made.port)
+        public, trapped = sockets_of_one_port()
+        made.port = public.getsockname()[1]
+        server = await asyncio.start_server(made.answer, sock=public, ssl=context)
+        trap = await asyncio.start_server(made.trap, sock=trapped)
         try:
             yield made
         finally:

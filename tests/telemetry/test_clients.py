@@ -18,6 +18,8 @@ from ferrule.errors import LinkLost
 from ferrule.testing import ERAS
 
 PATIENCE = 120.0
+UNHURRIED = {"request_timeout": PATIENCE, "tool_timeout": PATIENCE}
+"""Times no request of these tests takes, however busy the machine is."""
 PROGRAM = """
 import asyncio
 from ferrule import Context, Server, ToolError
@@ -108,7 +110,8 @@ def seen(era: Any, transport: str, tmp_path_factory: pytest.TempPathFactory) -> 
     recorder = Recorder()
 
     async def ask(target: Any) -> None:
-        async with Client(target, mode=era, observer=recorder, elicitation=user, probe_on_timeout=False) as client:
+        options = UNHURRIED | {"elicitation": user, "probe_on_timeout": False}
+        async with Client(target, mode=era, observer=recorder, **options) as client:
             await use(client, recorder)
 
     folder = tmp_path_factory.mktemp("observed")
@@ -186,7 +189,7 @@ def test_a_child_that_is_killed_is_seen_with_its_signal_and_the_call_it_lost(tmp
     recorder = Recorder()
 
     async def ask(target: Any) -> None:
-        async with Client(target, mode=era, observer=recorder, reconnect=False) as client:
+        async with Client(target, mode=era, observer=recorder, reconnect=False, **UNHURRIED) as client:
             sent = len(recorder.all("request_sent"))
             waiting = asyncio.ensure_future(client.call_tool("slow"))
             await recorder.until("request_sent", sent + 1)
