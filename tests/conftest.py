@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from ferrule.client.link.opening import known_eras
+from ferrule.client.link.era_memory import known_eras
 from ferrule.testing import ERAS
 from nobody_left import left_since, present
 

@@ -24,7 +24,7 @@ LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
-NOUNS = {"sampling", "spelling", "opening", "polling", "timing", "framing", "error_mapping"}
+NOUNS = {"sampling", "spelling", "polling", "timing", "framing", "error_mapping"}
 """Words in -ing that name a thing."""
 
 

@@ -13,8 +13,8 @@ from shape import Source, figures, largest_ring, public_attributes
 from source_tree import SOURCE
 
 LIMITS = {
-    "modules": 562,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
-    "modules under 60 lines": 120,
+    "modules": 563,  # 285 before balancing, registry, routing, settings, telemetry; 370 before auth, workers, commands
+    "modules under 60 lines": 121,
     "conditional expressions per 1000": 8,
     "comprehensions per 1000": 8,
     "Any per 1000": 21,

@@ -20,7 +20,7 @@ WORDS_OF_THE_SPECIFICATION = {
     ("client/client.py", "server_info"),
     ("routing/client.py", "server_info"),
     ("routing/combined/client.py", "server_info"),
-    ("client/link/opening.py", "_server_info"),
+    ("client/link/negotiation.py", "_server_info"),
     ("server/calls/context.py", "info"),
 }
 """`serverInfo` and the log level `info` are the specification's own."""

@@ -16,8 +16,8 @@ from ferrule.client.features.progress import progress_told
 from ferrule.client.features.subscription import Changes
 from ferrule.client.features.tool_facts import ToolFacts
 from ferrule.client.link.conversation import input_required
+from ferrule.client.link.era_memory import EraMemory
 from ferrule.client.link.inbox import Inbox
-from ferrule.client.link.opening import EraMemory
 from ferrule.errors import InvalidAnswer
 from ferrule.protocol.call import Note
 from ferrule.schema.tools import Tool

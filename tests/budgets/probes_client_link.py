@@ -15,8 +15,8 @@ from table import no_bound, period, probe
 from ferrule import Client, Reconnect
 from ferrule.client.features import requests, task_watch
 from ferrule.client.link.conversation import Conversation
+from ferrule.client.link.era_memory import EraMemory
 from ferrule.client.link.inbox import Inbox
-from ferrule.client.link.opening import EraMemory
 from ferrule.errors import HeaderMismatch, InvalidAnswer
 from ferrule.protocol.call import Note
 from ferrule.protocol.session import Phase
@@ -114,12 +114,12 @@ async def a_call_with_progress(lasts: float, seconds: float) -> bool:
     return still
 
 
-@period("ferrule.client.link.opening.PATIENCE")
+@period("ferrule.client.link.negotiation.PATIENCE")
 async def the_handshake(lasts: float, seconds: float) -> bool:
     return await connects(seconds, mode="handshake")
 
 
-@period("ferrule.client.link.opening.CHILD_PATIENCE")
+@period("ferrule.client.link.negotiation.CHILD_PATIENCE")
 async def the_handshake_of_a_child(lasts: float, seconds: float) -> bool:
     client = Client(["sh", "-c", "cat >/dev/null"], mode="handshake", reconnect=False)
     connecting = asyncio.ensure_future(client.connect())
@@ -199,7 +199,7 @@ async def the_other_end(lasts: float, seconds: float) -> bool:
     return still
 
 
-@period("ferrule.client.link.opening.LASTS")
+@period("ferrule.client.link.era_memory.LASTS")
 async def a_known_era(lasts: float, seconds: float) -> bool:
     memory = EraMemory(clock=asyncio.get_running_loop().time)
     memory.remember("a")

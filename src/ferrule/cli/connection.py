@@ -16,7 +16,7 @@ from ferrule.cli.main import WRONG_USAGE, CommandParser, Ended, did_you_mean
 from ferrule.cli.output import Output
 from ferrule.cli.place import USUAL_FILES, no_such_file, usual_file
 from ferrule.client.client import Client
-from ferrule.client.link.opening import Mode
+from ferrule.client.link.negotiation import Mode
 from ferrule.client.targets import CONFIGURED, is_several, read_config_file
 from ferrule.errors import ChildFailed, SetupError
 from ferrule.schema.model import LogLevel

@@ -16,7 +16,7 @@ from ferrule.balancing.ejection import EjectionSettings
 from ferrule.balancing.hedge import Hedge
 from ferrule.balancing.policy import Balance
 from ferrule.balancing.retry import RetrySettings
-from ferrule.client.link.opening import Mode
+from ferrule.client.link.negotiation import Mode
 from ferrule.client.link.reconnect import Reconnect
 from ferrule.runtime.tasks.settings import TaskSettings
 from ferrule.schema.model import LogLevel

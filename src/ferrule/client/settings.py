@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct
 
-from ferrule.client.link.opening import Mode
+from ferrule.client.link.negotiation import Mode
 from ferrule.client.link.reconnect import Reconnect
 from ferrule.errors import SetupError
 from ferrule.protocol.handshake import REVISIONS as HANDSHAKE_REVISIONS

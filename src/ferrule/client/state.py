@@ -72,7 +72,7 @@ class ServerState:
         conversation = self._keeper.conversation
         if conversation is None or conversation.peer is None:
             return frozenset()
-        ours = conversation.opening.declared(conversation.peer.revision)
+        ours = conversation.negotiation.declared(conversation.peer.revision)
         return frozenset({*_named(conversation.peer.capabilities), *_named(ours)})
 
     @property

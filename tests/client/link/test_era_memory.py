@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ferrule import Client
-from ferrule.client.link.opening import EraMemory, known_eras
+from ferrule.client.link.era_memory import EraMemory, known_eras
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "transports" / "http" / "client"))
 

@@ -1,4 +1,4 @@
-"""How a client's link to a server ends: lost, or by our will; how one is opened is in `test_opening.py`."""
+"""How a client's link to a server ends: lost, or by our will; how one is opened is in `test_negotiation.py`."""
 
 import asyncio
 

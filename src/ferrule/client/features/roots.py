@@ -65,4 +65,4 @@ class Roots:
 
 def _is_told(conversation: Conversation) -> bool:
     """Whether a server is told of changes: its era has that, and we declared roots."""
-    return conversation.era.tells_roots and conversation.opening.capabilities.roots is not None
+    return conversation.era.tells_roots and conversation.negotiation.capabilities.roots is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ferrule.client.features.answers import QuestionHandlers
 from ferrule.client.features.tool_facts import HandlingRules
 from ferrule.client.link.conversation import Conversation
-from ferrule.client.link.opening import Opening
+from ferrule.client.link.negotiation import Negotiation
 from ferrule.client.link.reconnect import Reconnect, plan_for
 from ferrule.client.settings import ClientSettings
 from ferrule.client.targets import is_object, transport_for
@@ -55,7 +55,7 @@ class Connector:
         """Return a conversation that is not open yet; the time-out is for the handshake."""
         return Conversation(
             transport,
-            self._opening(timeout),
+            self._negotiation(timeout),
             self._answering,
             heard,
             self.rules,
@@ -65,11 +65,11 @@ class Connector:
             observers=self._observers,
         )
 
-    def _opening(self, timeout: float | None) -> Opening:
+    def _negotiation(self, timeout: float | None) -> Negotiation:
         settings = self._settings
         if timeout is None:
             timeout = settings.init_timeout
-        return Opening(
+        return Negotiation(
             settings.mode,
             settings.protocol_version,
             self._answering.capabilities,

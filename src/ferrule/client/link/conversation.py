@@ -16,7 +16,7 @@ from ferrule.client.features.answers import AskedOn, QuestionHandlers
 from ferrule.client.features.progress import ProgressHandler, progress_told
 from ferrule.client.features.tool_facts import HandlingRules, without_tools
 from ferrule.client.link.link import ClientLink
-from ferrule.client.link.opening import Opening
+from ferrule.client.link.negotiation import Negotiation
 from ferrule.errors import (
     AlreadyInitialized,
     CallFailed,
@@ -136,7 +136,7 @@ class Conversation(ClientLink):
     def __init__(
         self,
         transport: Transport,
-        opening: Opening,
+        negotiation: Negotiation,
         answering: QuestionHandlers,
         heard: NoteHandler,
         rules: HandlingRules,
@@ -146,7 +146,7 @@ class Conversation(ClientLink):
         strict: bool = True,
         observers: Observers | None = None,
     ) -> None:
-        super().__init__(transport, opening, answering, heard, options=options, observers=observers)
+        super().__init__(transport, negotiation, answering, heard, options=options, observers=observers)
         self._rules = rules
         self.max_rounds = max_rounds
         self.strict = strict

@@ -11,7 +11,8 @@ import msgspec
 from ferrule.client.era.contract import ClientEra
 from ferrule.client.era.handshake import HandshakeEra
 from ferrule.client.features.answers import ASKED_ON, AskedOn, QuestionHandlers
-from ferrule.client.link.opening import FallBack, Opened, Opening, known_eras, starts_server, unreached
+from ferrule.client.link.era_memory import known_eras
+from ferrule.client.link.negotiation import FallBack, Negotiation, NegotiationResult, starts_server, unreached
 from ferrule.errors import FerruleError, InitializeFailed, LinkLost, NotConnected
 from ferrule.protocol.call import Awaited, Call, Peer
 from ferrule.protocol.era import Eras
@@ -95,7 +96,7 @@ class ClientLink:
     def __init__(
         self,
         transport: Transport,
-        opening: Opening,
+        negotiation: Negotiation,
         answering: QuestionHandlers,
         heard: NoteHandler,
         *,
@@ -103,10 +104,10 @@ class ClientLink:
         observers: Observers | None = None,
     ) -> None:
         self.transport = transport
-        self.opening = opening
+        self.negotiation = negotiation
         self.answering = answering
         self.link: Link | None = None
-        self.opened: Opened | None = None
+        self.opened: NegotiationResult | None = None
         self.era: ClientEra = HandshakeEra()
         """The rules of the era that was settled on; until then, those of a server that knows nothing of us."""
         self.closing = False
@@ -137,34 +138,34 @@ class ClientLink:
                 raise reason from None
             raise
 
-    async def _settle(self) -> Opened:
+    async def _settle(self) -> NegotiationResult:
         assert self.link is not None
         address = self._address
-        known = self.opening.falls_back and known_eras.is_handshake(address)
-        if self.opening.probes and not known:
+        known = self.negotiation.falls_back and known_eras.is_handshake(address)
+        if self.negotiation.probes and not known:
             try:
-                return await self.opening.discover(self.link, self.opening.probe_timeout)
+                return await self.negotiation.discover(self.link, self.negotiation.probe_timeout)
             except FallBack as verdict:
-                if not self.opening.falls_back:
+                if not self.negotiation.falls_back:
                     raise verdict.reason from verdict.reason.__cause__
                 if verdict.respawn or self.link.closed:
                     await self._connect()
         self.link.session.enter(Phase.INITIALIZING)
         self._on_change()
         try:
-            opened = await self.opening.initialize(self.link, self._handshake)
-            if address and self.opening.falls_back:
+            opened = await self.negotiation.initialize(self.link, self._handshake)
+            if address and self.negotiation.falls_back:
                 known_eras.remember(address)
             return opened
         except InitializeFailed as failure:
             known_eras.forget(address)
-            if not self.opening.is_stateless_after_all(failure):
+            if not self.negotiation.is_stateless_after_all(failure):
                 raise
         except BaseException:
             known_eras.forget(address)
             raise
         try:
-            return await self.opening.discover(self.link, self.opening.patience(self.link))
+            return await self.negotiation.discover(self.link, self.negotiation.patience(self.link))
         except FallBack as verdict:
             raise verdict.reason from verdict.reason.__cause__
 
@@ -185,7 +186,7 @@ class ClientLink:
         if self.answering.tasks is not None:
             from ferrule.client.features.question_tasks import QuestionTasks
 
-            tasks = self._question_tasks = QuestionTasks(self.opening.capabilities, self.answering.tasks)
+            tasks = self._question_tasks = QuestionTasks(self.negotiation.capabilities, self.answering.tasks)
             questions = tasks.handlers(questions)
             methods = {**ANSWERED, **tasks.methods}
         dispatcher = Dispatcher(questions, self.answering.instant(), {}, other_notes=self._heard)
@@ -227,7 +228,7 @@ class ClientLink:
     async def renew(self) -> None:
         """Open a new session on the same link, in place of one the server forgot; loses the link where it cannot."""
         try:
-            await self.opening.renew(self.live(), self._handshake)
+            await self.negotiation.renew(self.live(), self._handshake)
         except (FerruleError, msgspec.DecodeError, OSError) as error:
             where = self._address or "the server"
             self.lose(LinkLost(f"{where} ended the session, and no new one could be opened: {error}"))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ferrule import Client
-from ferrule.client.link import opening
+from ferrule.client.link import negotiation
 from ferrule.errors import (
     ChildFailed,
     InitializeFailed,
@@ -136,8 +136,8 @@ async def test_what_a_stateless_server_asks_right_behind_its_answer_is_not_answe
 @pytest.fixture
 def newer_revision(monkeypatch):
     """Let the client know one stateless revision more, which it tries first."""
-    known = {"2099-01-01": msgspec.structs.replace(opening.STATELESS_REVISIONS[STATELESS], version="2099-01-01")}
-    monkeypatch.setattr(opening, "STATELESS_REVISIONS", {**known, **opening.STATELESS_REVISIONS})
+    known = {"2099-01-01": msgspec.structs.replace(negotiation.STATELESS_REVISIONS[STATELESS], version="2099-01-01")}
+    monkeypatch.setattr(negotiation, "STATELESS_REVISIONS", {**known, **negotiation.STATELESS_REVISIONS})
 
 
 def refusing_newer(refused, *supported):

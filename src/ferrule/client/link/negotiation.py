@@ -1,15 +1,12 @@
-"""Settling the era: probe with `server/discover`, else make the handshake."""
+"""Negotiation of the era, the version and the capabilities: a probe with `server/discover`, else the handshake."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from ferrule.budgets.bounds import MAX_KNOWN_ERAS
 from ferrule.client.era.contract import ClientEra, declared
 from ferrule.client.era.handshake import HandshakeEra
 from ferrule.client.era.stateless import StatelessEra
@@ -39,58 +36,6 @@ from ferrule.schema.notices import INITIALIZED
 from ferrule.wire.channel import REPEATABLE
 from ferrule.wire.messages import Notification
 
-LASTS = 300.0
-"""Seconds for which a server that was found to be of the handshake era is taken for one."""
-
-
-class EraMemory:
-    """The addresses of servers that speak the handshake era only, oldest first: they are not probed at every connect.
-
-    An address is forgotten when it is old, and when anything fails that relied on it. That a server speaks the
-    stateless era need not be kept: it is asked to discover itself anyway.
-    """
-
-    def __init__(
-        self, limit: int = MAX_KNOWN_ERAS, lasts: float = LASTS, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._limit = limit
-        self._lasts = lasts
-        self._clock = clock
-        self._since: dict[str, float] = {}
-
-    def __len__(self) -> int:
-        return len(self._since)
-
-    def is_handshake(self, address: str) -> bool:
-        """Whether a server was found, not long ago, to speak the handshake era only."""
-        since = self._since.get(address)
-        if since is None:
-            return False
-        if self._clock() - since > self._lasts:
-            del self._since[address]
-            return False
-        return True
-
-    def remember(self, address: str) -> None:
-        """Keep that a server refused the stateless era and took the handshake."""
-        self._since.pop(address, None)
-        self._since[address] = self._clock()
-        if len(self._since) > self._limit:
-            del self._since[next(iter(self._since))]
-
-    def forget(self, address: str) -> None:
-        """Probe a server again at the next connect."""
-        self._since.pop(address, None)
-
-    def clear(self) -> None:
-        """Forget every server."""
-        self._since.clear()
-
-
-known_eras = EraMemory()
-"""The memory of this process."""
-
-
 Mode = Literal["auto", "handshake", "stateless"]
 
 PATIENCE, CHILD_PATIENCE = 10.0, 30.0
@@ -118,8 +63,8 @@ class Discovery(Struct, rename="camel"):
 _read_discovery = bounded(msgspec.json.Decoder(Discovery).decode)
 
 
-class Opened(Struct, frozen=True):
-    """What the opening settled."""
+class NegotiationResult(Struct, frozen=True):
+    """What both sides agreed on."""
 
     era: ClientEra
     instructions: str | None = None
@@ -134,8 +79,8 @@ class FallBack(Exception):
         self.respawn = respawn
 
 
-class Opening(Struct, frozen=True):
-    """How a client opens a conversation."""
+class Negotiation(Struct, frozen=True):
+    """What a client wants of a conversation, and how it agrees on that with a server."""
 
     mode: Mode
     version: str | None
@@ -180,7 +125,7 @@ class Opening(Struct, frozen=True):
             return declared(self.capabilities, revision, without=LATER_EXTENSIONS)
         return declared(self.capabilities, revision)
 
-    async def discover(self, link: Link, timeout: float) -> Opened:
+    async def discover(self, link: Link, timeout: float) -> NegotiationResult:
         """Find out whether the server speaks the stateless era; raises FallBack when it does not.
 
         Meanwhile the server is taken for one of that era: a request of its own that comes in the same read as its
@@ -199,7 +144,7 @@ class Opening(Struct, frozen=True):
                 session.methods = methods
             raise
 
-    async def _discover(self, link: Link, timeout: float) -> Opened:
+    async def _discover(self, link: Link, timeout: float) -> NegotiationResult:
         if self.version is None:
             untried = list(STATELESS_REVISIONS)
         else:
@@ -226,7 +171,7 @@ class Opening(Struct, frozen=True):
         link.session.peer = Peer(STATELESS_REVISIONS[version], found.capabilities, _server_info(found))
         link.session.methods = {}
         link.session.enter(Phase.INITIALIZED)
-        return Opened(self.stateless(version), instructions=found.instructions)
+        return NegotiationResult(self.stateless(version), instructions=found.instructions)
 
     async def _probe(self, link: Link, version: str, timeout: float) -> Discovery:
         if link.channel is not None and link.channel.traits.handshake_only:
@@ -269,7 +214,7 @@ class Opening(Struct, frozen=True):
         cause = failure.__cause__
         return self.falls_back and isinstance(cause, PeerError) and cause.code == UnsupportedVersion.code
 
-    async def initialize(self, link: Link, era: Handshake) -> Opened:
+    async def initialize(self, link: Link, era: Handshake) -> NegotiationResult:
         """Make the handshake."""
         timeout = self.patience(link)
         try:
@@ -288,7 +233,7 @@ class Opening(Struct, frozen=True):
             spoken = ", ".join(era.versions)
             raise VersionMismatch(f"the server answered with version {result.protocol_version!r}; we speak {spoken}")
         _greet(link, result)
-        return Opened(HandshakeEra(), instructions=result.instructions)
+        return NegotiationResult(HandshakeEra(), instructions=result.instructions)
 
     async def renew(self, link: Link, era: Handshake) -> None:
         """Make the handshake again with a server that forgot it; raises LinkLost unless it agrees to the same."""
