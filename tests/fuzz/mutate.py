@@ -194,7 +194,7 @@ class Case(NamedTuple):
         if b'"arguments"' in self.frame:
             found["explained"] = 1
             if len(self.frame) < MAX_REPAIRED_SIZE + 1000:
-                found["fractions"] = len(WHOLE_FRACTION.findall(self.frame))
+                found["fractions"] = len(re.findall(WHOLE_FRACTION, self.frame))
         return found
 
     def numbered(self, number: int) -> bytes:
