@@ -207,7 +207,11 @@ async def test_a_successor_lets_a_request_wait_for_its_session(tmp_path: Path) -
     early = Noting()
     assert successor.pass_on("0.session", REQUEST, early)
     assert early.said == []
-    leaving.leave(lambda give, give_session: give_session(MovedSession("0.session", b"{}")))
+
+    async def leave_to(give: object, give_session: Callable[[MovedSession], None]) -> None:
+        give_session(MovedSession("0.session", b"{}"))
+
+    await leaving.leave(leave_to)
     await asyncio.wait_for(early.over.wait(), 5)
     assert given == ["0.session"]
     assert early.said[0][0] == 200

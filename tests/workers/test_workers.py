@@ -42,6 +42,7 @@ NAP = (
     b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"nap","arguments":{"seconds":0.2},'
     b'"_meta":{"progressToken":1}}}'
 )
+COUNT = b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"count","arguments":{}}}'
 MODES = pytest.mark.parametrize("mode", ["handshake", "stateless"])
 
 
@@ -55,6 +56,23 @@ async def processes_that_answer(url: str, mode: str, calls: int = 20) -> set[int
     async with Client(url, mode=mode) as client:
         answers = await asyncio.gather(*(client.call_tool("worker") for _ in range(calls)))
         return {answer.data for answer in answers}
+
+
+def asker(one: Program) -> Callable[..., Coroutine[Any, Any, tuple[int, str | None, bytes]]]:
+    """Return what sends a request over a connection of its own; it gives status, session and body of the answer."""
+    port = urlsplit(one.url).port
+
+    def ask(verb: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, str | None, bytes]:
+        with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request(verb, "/mcp", body, HEADERS | headers)
+            with connection.getresponse() as answer:
+                return answer.status, answer.headers["Mcp-Session-Id"], answer.read()
+
+    async def asked(verb: str, body: bytes | None, **headers: str) -> tuple[int, str | None, bytes]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await asyncio.to_thread(ask, verb, body, named)
+
+    return asked
 
 
 async def replace_workers(one: Program) -> None:
@@ -339,32 +357,54 @@ async def test_all_sessions_of_a_worker_move_to_its_successor(program: Start) ->
 async def test_a_stream_of_a_former_worker_is_never_taken_for_one_of_its_successor(program: Start) -> None:
     """A session moves twice. What its former owners said is kept no more, and whoever resumes it is told so."""
     one = program(1)
-    port = urlsplit(one.url).port
-
-    def ask(verb: str, body: bytes | None, **headers: str) -> tuple[int, str | None, bytes]:
-        named = HEADERS | {name.replace("_", "-"): value for name, value in headers.items()}
-        with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
-            connection.request(verb, "/mcp", body, named)
-            with connection.getresponse() as answer:
-                return answer.status, answer.headers["Mcp-Session-Id"], answer.read()
-
-    _, session, _ = await asyncio.to_thread(ask, "POST", INITIALIZE)
+    ask = asker(one)
+    _, session, _ = await ask("POST", INITIALIZE)
     assert session is not None
-    await asyncio.to_thread(ask, "POST", INITIALIZED, Mcp_Session_Id=session)
+    await ask("POST", INITIALIZED, Mcp_Session_Id=session)
     former: list[str] = []
     for _ in range(3):
-        status, _, said = await asyncio.to_thread(ask, "POST", NAP, Mcp_Session_Id=session)
+        status, _, said = await ask("POST", NAP, Mcp_Session_Id=session)
         first = re.search(rb"^id: (.+)$", said, re.MULTILINE)
         assert status == 200
         assert first is not None
         for event_id in former:
-            status, _, said = await asyncio.to_thread(
-                ask, "GET", None, Mcp_Session_Id=session, Accept="text/event-stream", Last_Event_ID=event_id
+            status, _, said = await ask(
+                "GET", None, Mcp_Session_Id=session, Accept="text/event-stream", Last_Event_ID=event_id
             )
             assert (status, b"Nothing to resume" in said) == (404, True), said
         former.append(first[1].decode())
         await replace_workers(one)
     assert len(set(former)) == 3
+
+
+async def test_with_stores_a_session_moves_with_its_state_and_is_over_once_it_is_deleted(
+    program: Start, tmp_path: Path
+) -> None:
+    """The successor owns it, also for the store: a session that is deleted there does not come back."""
+    text = PROGRAM.replace('Server("notes")', f'Server("notes", stores="sqlite:{tmp_path / "kept.db"}")')
+    count = """
+@app.tool
+async def count(ctx: Context) -> int:
+    ctx.state["count"] = ctx.state.get("count", 0) + 1
+    return ctx.state["count"]
+
+if __name__"""
+    one = program(1, text.replace("\nif __name__", count, 1))
+    ask = asker(one)
+    _, session, _ = await ask("POST", INITIALIZE)
+    assert session is not None
+    await ask("POST", INITIALIZED, Mcp_Session_Id=session)
+    for owner in range(1, 4):
+        status, _, said = await ask("POST", COUNT, Mcp_Session_Id=session)
+        assert (status, b'"result":%d' % owner in said) == (200, True), said
+        await replace_workers(one)
+    status, _, _ = await ask("DELETE", None, Mcp_Session_Id=session)
+    assert status == 204
+    status, _, _ = await ask("POST", PING, Mcp_Session_Id=session)
+    assert status == 404
+    await replace_workers(one)
+    status, _, _ = await ask("POST", PING, Mcp_Session_Id=session)
+    assert status == 404
 
 
 def test_a_worker_that_does_not_answer_is_replaced(program: Start) -> None:

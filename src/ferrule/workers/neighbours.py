@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
@@ -86,7 +86,7 @@ class Given(Struct, frozen=True):
     transfers: int
 
 
-LeaveTo = Callable[[Callable[[Transfer], None], Callable[[MovedSession], None]], None]
+LeaveTo = Callable[[Callable[[Transfer], None], Callable[[MovedSession], None]], Awaitable[None]]
 """Leaves all connections and sessions: `Http.leave_to`."""
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -306,7 +306,7 @@ class WorkerNeighbours:
 
     # -- the end of this worker
 
-    def leave(self, leave_to: LeaveTo) -> None:
+    async def leave(self, leave_to: LeaveTo) -> None:
         """Hand what is served here to the worker that takes our place, if there is one."""
         pipe = self._mesh.successor()
         if pipe is None:
@@ -319,7 +319,7 @@ class WorkerNeighbours:
         def give_session(record: MovedSession) -> None:
             pipe.send(SESSION, 0, _encode(record))
 
-        leave_to(give, give_session)
+        await leave_to(give, give_session)
         pipe.send(GIVEN, 0)
 
     def _take_session(self, pipe: Pipe, frame: Frame) -> None:

@@ -128,12 +128,12 @@ class Worker:
         def stop(grace: float | None = None) -> None:
             stopping.add(loop.create_task(self._server.stop(grace)))
 
-        def leave() -> None:
+        async def leave() -> None:
             if isinstance(listener, Http):
-                neighbours.leave(listener.leave_to)
-            stop()
+                await neighbours.leave(listener.leave_to)
+            await self._server.stop()
 
-        self._overseer.tell(leave, stop)
+        self._overseer.tell(lambda: stopping.add(loop.create_task(leave())), stop)
 
         def ready() -> None:
             if isinstance(listener, Http) and listener.endpoint is not None:

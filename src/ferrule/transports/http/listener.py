@@ -105,11 +105,13 @@ class Http:
         else:
             self._engine.adopt(connected, received, transfers)
 
-    def leave_to(self, give: Heir, give_session: Callable[[MovedSession], None]) -> None:
+    async def leave_to(self, give: Heir, give_session: Callable[[MovedSession], None]) -> None:
         """Leave all sessions and connections to another process, also those that are still opened here."""
-        if self._engine is not None and self._endpoint is not None:
-            self._endpoint.leave_to(give_session)
-            self._engine.leave_to(give)
+        engine = self._engine
+        endpoint = self._endpoint
+        if engine is not None and endpoint is not None:
+            await endpoint.leave_to(give_session)
+            engine.leave_to(give)
 
     @property
     def drain_delay(self) -> float:

@@ -200,6 +200,9 @@ class ClusterSessions:
         if created is not None:
             owned.record = structs.replace(record, epoch=created.epoch)
             owned.kept = True
+            if id(owned.endpoint) in self._leaving and self._owned.get(record.id) is owned:
+                self._forget(owned)
+                await self._release(owned)
         elif self._owned.get(record.id) is owned:
             self._let_go(owned)
 

@@ -187,8 +187,15 @@ class HttpEndpoint:
             elif route.path in self.routes:
                 raise SetupError(f"custom_route: the path {route.path} is served by the server itself; choose another")
 
-    def leave_to(self, give: Callable[[MovedSession], None]) -> None:
-        """Let another process go on with all sessions, also those that are still opened here."""
+    async def leave_to(self, give: Callable[[MovedSession], None]) -> None:
+        """Let another process go on with all sessions, also those that are still opened here.
+
+        Where there is a cluster, that finds them in the store, as any node does.
+        """
+        cluster = self._acceptor.cluster
+        if cluster is not None:
+            await cluster.leave(self)
+            return
 
         def leave(session: EndpointSession) -> None:
             give(self.sessions.record(session, self._acceptor.replay_frames(session.link)))
