@@ -319,7 +319,9 @@ class WorkerNeighbours:
         def give_session(record: MovedSession) -> None:
             pipe.send(SESSION, 0, _encode(record))
 
-        await leave_to(give, give_session)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GIVING_TIME):
+                await leave_to(give, give_session)
         pipe.send(GIVEN, 0)
 
     def _take_session(self, pipe: Pipe, frame: Frame) -> None:

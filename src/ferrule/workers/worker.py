@@ -129,9 +129,11 @@ class Worker:
             stopping.add(loop.create_task(self._server.stop(grace)))
 
         async def leave() -> None:
-            if isinstance(listener, Http):
-                await neighbours.leave(listener.leave_to)
-            await self._server.stop()
+            try:
+                if isinstance(listener, Http):
+                    await neighbours.leave(listener.leave_to)
+            finally:
+                await self._server.stop()
 
         self._overseer.tell(lambda: stopping.add(loop.create_task(leave())), stop)
 

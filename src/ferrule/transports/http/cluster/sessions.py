@@ -154,6 +154,8 @@ class ClusterSessions:
                 await self._store.release(record)
         except Busy:
             logger.info("a session could not be left to others: the store is away")
+        except Exception:
+            logger.exception("a session could not be left to others")
 
     def _forget(self, owned: OwnedSession) -> None:
         self._owned.pop(owned.record.id, None)
