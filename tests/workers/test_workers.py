@@ -407,6 +407,48 @@ if __name__"""
     assert status == 404
 
 
+AWAY = """
+from ferrule.errors import StoreUnavailable
+from ferrule.stores.sqlite.stores import SqliteSessions
+
+def while_it_is_there(name):
+    use = getattr(SqliteSessions, name)
+
+    async def used(self, *given):
+        if os.path.exists(sys.argv[0] + ".away"):
+            raise StoreUnavailable("for a test")
+        return await use(self, *given)
+
+    setattr(SqliteSessions, name, used)
+
+for name in ("create", "get", "save", "claim", "release", "delete"):
+    while_it_is_there(name)
+
+if __name__"""
+
+
+async def test_while_the_store_is_away_sessions_move_beside_it(program: Start, tmp_path: Path) -> None:
+    """Those from before, and those that it has never seen; nobody is asked to begin anew."""
+    text = PROGRAM.replace('Server("notes")', f'Server("notes", stores="sqlite:{tmp_path / "kept.db"}")')
+    one = program(1, text.replace("\nif __name__", AWAY, 1))
+    ask = asker(one)
+    sessions = []
+    for _ in range(2):
+        _, session, _ = await ask("POST", INITIALIZE)
+        assert session is not None
+        await ask("POST", INITIALIZED, Mcp_Session_Id=session)
+        sessions.append(session)
+        (tmp_path / "server.py.away").touch()
+    for _ in range(2):
+        await replace_workers(one)
+        answered = [await ask("POST", WORKER, Mcp_Session_Id=session) for session in sessions]
+        assert [status for status, _, _ in answered] == [200, 200]
+    (tmp_path / "server.py.away").unlink()
+    await replace_workers(one)
+    answered = [await ask("POST", WORKER, Mcp_Session_Id=session) for session in sessions]
+    assert [status for status, _, _ in answered] == [200, 200]
+
+
 def test_a_worker_that_does_not_answer_is_replaced(program: Start) -> None:
     """CRA-04: one that is stopped gives no sign of life for five seconds, and is killed."""
 

@@ -142,7 +142,7 @@ class Worker:
                 neighbours.handle = listener.endpoint.handle
                 neighbours.answer = listener.endpoint.answer
                 neighbours.adopt = listener.adopt
-                neighbours.adopt_session = listener.endpoint.sessions.adopt
+                neighbours.adopt_session = listener.endpoint.adopt
             mesh.open()
             self.began = True
             told = self._server.name

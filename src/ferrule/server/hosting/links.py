@@ -185,7 +185,7 @@ class Links:
             return b""
         try:
             written = msgspec.msgpack.encode(state.values)
-        except (TypeError, ValueError, RecursionError) as reason:
+        except (TypeError, ValueError, OverflowError, RecursionError) as reason:
             logger.warning("ctx.state of a session stays at this node: %s", reason)
             return b""
         if len(written) > MOST_VALUES:

@@ -15,6 +15,7 @@ from redis_server import RedisServer
 from ferrule import Client
 from ferrule.errors import StoreUnavailable
 from ferrule.identity.principal import Principal
+from ferrule.stores.contracts import SessionRecord
 from ferrule.stores.stores import Stores
 from ferrule.transports.http.cluster.sessions import ClusterSessions
 from ferrule.transports.http.endpoint.sessions import MovedSession
@@ -147,6 +148,66 @@ async def test_a_session_that_comes_back_to_a_node_is_one_of_another_generation(
         assert await sessions._adopt(endpoint, "moving")
     assert min(generations) > 1
     assert len(set(generations)) == 3
+    await sessions.close()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ValueError("unforeseen")])
+async def test_a_session_that_cannot_be_left_is_told_and_keeps_no_other_from_it(error: Exception) -> None:
+    stores = Stores.memory()
+    remembered = Remembered()
+    sessions = ClusterSessions(stores, remembered)
+    endpoint: Any = SimpleNamespace(
+        sessions=SimpleNamespace(record=lambda session, said: MovedSession(session.id, b"{}"))
+    )
+    first, second = [SimpleNamespace(id=name, link=object(), used=0.0) for name in ("first", "second")]
+    sessions.open()
+    for each in (first, second):
+        await sessions.keep(endpoint, each)
+
+    def fail(link: Any) -> None:
+        if link is first.link:
+            raise error
+
+    remembered.on_look = fail
+    assert await sessions.leave(endpoint) == [first]
+    owners = [found.owner for name in ("first", "second") if (found := await stores.sessions.get(name))]
+    assert owners == [sessions.node, ""]
+    await sessions.close()
+
+
+async def test_a_session_that_the_store_has_never_seen_is_not_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It began while the store was away, and nobody would find it there."""
+    stores = Stores.memory()
+    sessions = ClusterSessions(stores, Remembered())
+    endpoint: Any = SimpleNamespace(
+        sessions=SimpleNamespace(record=lambda session, said: MovedSession(session.id, b"{}"))
+    )
+    session: Any = SimpleNamespace(id="unseen", link=object(), used=0.0)
+
+    async def fail(record: SessionRecord) -> None:
+        raise StoreUnavailable("away")
+
+    sessions.open()
+    with monkeypatch.context() as away:
+        away.setattr(stores.sessions, "create", fail)
+        await sessions.keep(endpoint, session)
+    assert await sessions.leave(endpoint) == [session]
+    await sessions.close()
+
+
+async def test_a_session_that_is_opened_while_its_endpoint_leaves_is_left_too() -> None:
+    stores = Stores.memory()
+    sessions = ClusterSessions(stores, Remembered())
+    endpoint: Any = SimpleNamespace(
+        sessions=SimpleNamespace(record=lambda session, said: MovedSession(session.id, b"{}"))
+    )
+    sessions.open()
+    await sessions.leave(endpoint)
+    await sessions.keep(endpoint, SimpleNamespace(id="late", link=object(), used=0.0))
+    found = await stores.sessions.get("late")
+    assert found is not None
+    assert found.owner == ""
+    assert not sessions.owns("late")
     await sessions.close()
 
 

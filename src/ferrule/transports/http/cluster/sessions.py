@@ -138,24 +138,35 @@ class ClusterSessions:
         """Answer requests of other nodes at an endpoint from now on."""
         self._leaving.discard(id(endpoint))
 
-    async def leave(self, endpoint: ClusterEndpoint) -> None:
-        """Leave the sessions of an endpoint to the other nodes."""
+    async def leave(self, endpoint: ClusterEndpoint) -> Sequence[EndpointSession]:
+        """Leave the sessions of an endpoint to the other nodes. Return those that could not be left."""
         self._leaving.add(id(endpoint))
         left = [owned for owned in self._owned.values() if owned.endpoint is endpoint]
         for owned in left:
             self._forget(owned)
+        stay: list[EndpointSession] = []
         for position in range(0, len(left), TOGETHER):
-            await asyncio.gather(*[self._release(owned) for owned in left[position : position + TOGETHER]])
+            together = left[position : position + TOGETHER]
+            released = await asyncio.gather(*[self._release(owned) for owned in together])
+            for owned, is_released in zip(together, released, strict=True):
+                if not is_released:
+                    stay.append(owned.session)
+        return stay
 
-    async def _release(self, owned: OwnedSession) -> None:
-        record = self._described(owned)
+    async def _release(self, owned: OwnedSession) -> bool:
         try:
+            record = self._described(owned)
             if await self._store.save(record):
                 await self._store.release(record)
+            elif not owned.kept:
+                return False  # the store was away when it began here, and may not know it
         except Busy:
             logger.info("a session could not be left to others: the store is away")
+            return False
         except Exception:
             logger.exception("a session could not be left to others")
+            return False
+        return True
 
     def _forget(self, owned: OwnedSession) -> None:
         self._owned.pop(owned.record.id, None)

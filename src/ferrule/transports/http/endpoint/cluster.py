@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from ferrule.stores.contracts import EventLog
@@ -28,8 +28,8 @@ class Cluster(Protocol):
     def join(self, endpoint: ClusterEndpoint) -> None:
         """Answer requests of other nodes at an endpoint from now on."""
 
-    async def leave(self, endpoint: ClusterEndpoint) -> None:
-        """Leave the sessions of an endpoint to the other nodes."""
+    async def leave(self, endpoint: ClusterEndpoint) -> Sequence[EndpointSession]:
+        """Leave the sessions of an endpoint to the other nodes. Return those that could not be left."""
 
     def keep(self, endpoint: ClusterEndpoint, session: EndpointSession) -> Awaitable[None]:
         """Let other nodes know of a new session; done when they do, or when that has to wait."""

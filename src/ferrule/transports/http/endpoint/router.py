@@ -190,19 +190,29 @@ class HttpEndpoint:
     async def leave_to(self, give: Callable[[MovedSession], None]) -> None:
         """Let another process go on with all sessions, also those that are still opened here.
 
-        Where there is a cluster, that finds them in the store, as any node does.
+        Where there is a cluster, that finds them in the store, as any node does, but for those that the store did not
+        take.
         """
-        cluster = self._acceptor.cluster
-        if cluster is not None:
-            await cluster.leave(self)
-            return
 
         def leave(session: EndpointSession) -> None:
             give(self.sessions.record(session, self._acceptor.replay_frames(session.link)))
 
+        cluster = self._acceptor.cluster
+        if cluster is not None:
+            for session in await cluster.leave(self):
+                if not session.over:
+                    leave(session)
+            return
         for session in self.sessions:
             leave(session)
         self.sessions.on_add = leave
+
+    def adopt(self, record: MovedSession) -> None:
+        """Go on with a session that another process has left to this one."""
+        session = self.sessions.adopt(record)
+        cluster = self._acceptor.cluster
+        if session is not None and cluster is not None:
+            cluster.keep(self, session)
 
     async def drain(self, grace: float) -> None:
         """Take no new clients, and wait until running calls are answered, at most `grace` seconds."""
