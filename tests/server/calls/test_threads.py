@@ -407,6 +407,8 @@ def test_work_of_a_loop_that_stands_still_keeps_none_of_another_from_its_thread(
 async def test_work_of_a_loop_that_runs_and_is_blocked_keeps_none_of_another_from_its_thread():
     threads = Threads()
     await run_at_once(threads, 2)
+    while len(threads._idle) < 2:  # one that is about to rest would take what is to wait
+        await asyncio.sleep(0.001)
     gate, done = threading.Event(), threading.Event()
     calls = []
 
@@ -417,7 +419,9 @@ async def test_work_of_a_loop_that_runs_and_is_blocked_keeps_none_of_another_fro
     def block():
         other = threading.Thread(target=asyncio.run, args=(work_elsewhere(),))
         other.start()
+        until = time.monotonic() + 30
         while threads.waiting < 2:  # both wait for the thread that was woken, and this loop stands still
+            assert time.monotonic() < until
             time.sleep(0.001)
         with threads._lock:
             threads._seeking = True
