@@ -110,8 +110,9 @@ class Http:
         engine = self._engine
         endpoint = self._endpoint
         if engine is not None and endpoint is not None:
+            endpoint.leave_to(give_session)
             engine.leave_to(give)
-            await endpoint.leave_to(give_session)
+            await endpoint.leave_by_store(give_session)
 
     @property
     def drain_delay(self) -> float:

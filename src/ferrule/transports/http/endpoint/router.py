@@ -187,25 +187,31 @@ class HttpEndpoint:
             elif route.path in self.routes:
                 raise SetupError(f"custom_route: the path {route.path} is served by the server itself; choose another")
 
-    async def leave_to(self, give: Callable[[MovedSession], None]) -> None:
+    def leave_to(self, give: Callable[[MovedSession], None]) -> None:
         """Let another process go on with all sessions, also those that are still opened here.
 
-        Where there is a cluster, that finds them in the store, as any node does, but for those that the store did not
-        take.
+        A no-op where there is a cluster: that goes on with them by way of the store.
         """
+        if self._acceptor.cluster is not None:
+            return
 
         def leave(session: EndpointSession) -> None:
-            give(self.sessions.record(session, self._acceptor.replay_frames(session.link)))
+            give(self._moved(session))
 
+        for session in self.sessions:
+            leave(session)
+        self.sessions.on_add = leave
+
+    async def leave_by_store(self, give: Callable[[MovedSession], None]) -> None:
+        """Leave all sessions to the cluster, where there is one; give those to another process that it cannot take."""
         cluster = self._acceptor.cluster
         if cluster is not None:
             for session in await cluster.leave(self):
                 if not session.over:
-                    leave(session)
-            return
-        for session in self.sessions:
-            leave(session)
-        self.sessions.on_add = leave
+                    give(self._moved(session))
+
+    def _moved(self, session: EndpointSession) -> MovedSession:
+        return self.sessions.record(session, self._acceptor.replay_frames(session.link))
 
     def adopt(self, record: MovedSession) -> None:
         """Go on with a session that another process has left to this one."""
