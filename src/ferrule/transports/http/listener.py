@@ -112,6 +112,7 @@ class Http:
         if engine is not None and endpoint is not None:
             endpoint.leave_to(give_session)
             engine.leave_to(give)
+            # After the connections: what is asked on those waits at the other process, and changes nothing left.
             await endpoint.leave_by_store(give_session)
 
     @property
